@@ -1,0 +1,1 @@
+"""Callboard: an actor runtime for agents on NATS JetStream. Re-exports the public names of the rooms."""
