@@ -25,7 +25,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     others = sorted(page.stem for page in docs.glob("*.md") if page.stem not in known)
     sections = SECTIONS | {LAST: SECTIONS[LAST] + others}
     nav = [{title: _existing(docs, stems)} for title, stems in sections.items()]
-    decisions = ["adr/index.md", *sorted(f"adr/{page.name}" for page in (docs / "adr").glob("[0-9]*.md"))]
+    decisions = [
+        "adr/index.md",
+        *sorted(f"adr/{page.name}" for page in (docs / "adr").glob("[0-9]*.md")),
+        "adr/template.md",
+    ]
     config.nav = [*nav, {DECISIONS: decisions}]
     return config
 
