@@ -99,7 +99,9 @@ types: $(STAMP)lint $(STAMP)test ## check the types, strictly
 	  case $$file in */__pycache__) ;; *) ln -s ../../../$$file $(SHADOW)/callboard/ ;; esac; \
 	done
 	@for folder in tests examples compose; do \
-	  if [ -n "$$(find $$folder -name '*.py' 2>/dev/null | head -n 1)" ]; then ln -s ../../$$folder $(SHADOW)/$$folder; fi; \
+	  if [ -n "$$(find $$folder -name '*.py' 2>/dev/null | head -n 1)" ]; then \
+	    ln -s ../../$$folder $(SHADOW)/$$folder; \
+	  fi; \
 	done
 	@cd $(SHADOW) && MYPYPATH=. $(abspath $(PY)) -m mypy --config-file $(CURDIR)/pyproject.toml \
 	  --cache-dir $(CURDIR)/.mypy_cache $$(for package in *; do echo "-p $$package"; done) $(ARGS)
@@ -110,7 +112,7 @@ bench: $(STAMP)bench $(STAMP)test ## measure, and write the figures
 	@$(PY) -m tests.bench $(ARGS)
 
 docs: $(STAMP)docs ## build the documentation into site/
-	@$(PY) -m mkdocs build --strict --quiet $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)
 	@echo "make: site/index.html is built"
 
 # --- tidying -------------------------------------------------------------------------------------------------------
