@@ -48,6 +48,10 @@ def mentions(quoted: str, name: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", quoted) is not None
 
 
+def sources() -> list[Path]:
+    return [path for room in (*ROOMS, "callboard") for path in sorted((ROOT / room).rglob("*.py"))]
+
+
 def all_modules() -> Iterator[ModuleType]:
     """Every module of the package, imported; `__main__` modules are left out because importing one runs it."""
     for room in ("callboard", *(f"callboard.{room}" for room in ROOMS)):
@@ -80,6 +84,19 @@ def test_every_error_code_is_described(quoted: str) -> None:
     codes = {str(one.code) for one in classes(root)}  # type: ignore[attr-defined]  # every subclass has a code
     assert len(codes) > 5
     assert not {code for code in sorted(codes) if not mentions(quoted, code)}
+
+
+def test_the_page_on_errors_says_whether_a_retry_helps() -> None:
+    """Its rows name codes that exist, with the `retryable` that they have."""
+    if not (ROOT / "topics" / "errors.py").exists():
+        pytest.skip("there are no errors yet")
+    root: Any = importlib.import_module("callboard.topics.errors").CallboardError
+    actual = {one.code: one.retryable for one in classes(root) if "code" in one.__dict__}  # type: ignore[attr-defined]
+    rows = re.findall(
+        r"^\| `(\w+)` \| (yes|no) \|", (DOCS / "errors.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert {code: word == "yes" for code, word in rows} == {code: actual.get(code) for code, _ in rows}
+    assert len(rows) == len(dict(rows)) > 5
 
 
 def test_no_two_errors_share_a_code() -> None:
@@ -149,10 +166,21 @@ def variables(settings: type[BaseSettings]) -> Iterator[str]:
         yield (alias if isinstance(alias, str) else f"{prefix}{name}").upper()
 
 
+def spelled_out() -> set[str]:
+    """Variables that are named in the code itself, past the settings classes."""
+    found = {
+        node.value
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return {value for value in found if re.fullmatch(r"(CALLBOARD|NATS)_[A-Z0-9_]*[A-Z0-9]", value)}
+
+
 def test_every_setting_is_described(quoted: str) -> None:
     if not list(ROOT.glob("*/config.py")):
         pytest.skip("there are no settings yet")
-    names = {name for settings in classes(BaseSettings) for name in variables(settings)}
+    names = {name for settings in classes(BaseSettings) for name in variables(settings)} | spelled_out()
     assert len(names) > 3
     assert not sorted(name for name in names if not mentions(quoted, name))
 
@@ -163,7 +191,7 @@ def test_every_setting_is_described(quoted: str) -> None:
 def metric_names() -> set[str]:
     """First arguments of the calls that make metrics, read from the source: some are made only while serving."""
     names: set[str] = set()
-    for path in (path for room in (*ROOMS, "callboard") for path in (ROOT / room).rglob("*.py")):
+    for path in sources():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
                 continue
