@@ -1,0 +1,26 @@
+"""User values into JSON and back as the declared type; docs/types.md is the table of what is carried.
+
+`scan` is the fast question whether msgspec alone may write a value, `lower` the careful walk that refuses with a path;
+`models` says how pydantic models are written and read; `survey` and `unions` judge declared types; `encode`, `decode`,
+`schema` and `handler` are what callers use.
+"""
+
+from .decode import check_type, decode
+from .encode import canonical, encode
+from .errors import DecodeError, EncodeError, TypeNotCarried
+from .handler import handler_types
+from .schema import json_schema
+from .survey import type_name
+
+__all__ = [
+    "DecodeError",
+    "EncodeError",
+    "TypeNotCarried",
+    "canonical",
+    "check_type",
+    "decode",
+    "encode",
+    "handler_types",
+    "json_schema",
+    "type_name",
+]
