@@ -1,20 +1,17 @@
-"""What each line of a module is: code, comment, docstring or blank. One pass over the tokens."""
+"""What each line of a module is: code, comment, docstring or blank; and the comments that put work off."""
 
 import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_LAYOUT = frozenset(
-    {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.COMMENT}
-)
 _TODO = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
 class LineCounts(NamedTuple):
-    """How many lines are what; a line with code and a comment counts as both."""
+    """How many lines are what. Each line is one thing: code with a comment behind it is code."""
 
     total: int
     code: int
@@ -31,25 +28,24 @@ class Comment(NamedTuple):
     text: str
 
 
-def count_lines(text: str, tree: ast.Module | None) -> LineCounts:
-    """Count the lines. Without a tree (a syntax error) every line that is not blank or a comment counts as code."""
+def count_lines(text: str, nodes: Iterable[ast.AST] = ()) -> LineCounts:
+    """Count the lines; `nodes` are all nodes of the tree, none when the text does not parse.
+
+    The tree tells which lines belong to strings, so that no tokenizer is needed: it takes longer than the parser.
+    """
     lines = text.split("\n")
-    total = len(lines) - (lines[-1] == "")
-    blank = sum(not line.strip() for line in lines[:total])
-    if tree is None:
-        comment = sum(line.lstrip().startswith("#") for line in lines)
-        return LineCounts(total, total - blank - comment, comment, 0, blank)
-    documentation = _docstring_lines(tree)
-    code: set[int] = set()
-    comments: set[int] = set()
-    for token in tokens(text):
-        if token.type == tokenize.COMMENT:
-            comments.add(token.start[0])
-        elif token.type not in _LAYOUT:
-            code.update(range(token.start[0], token.end[0] + 1))
-    filled = {number for number, line in enumerate(lines, 1) if line.strip()}
-    code = (code - documentation) & filled
-    return LineCounts(total, len(code), len(comments), len(documentation & filled), blank)
+    if lines[-1] == "":
+        lines.pop()
+    documentation, quoted = _string_lines(nodes)
+    comment = docstring = blank = 0
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line:
+            blank += 1
+        elif number in documentation:
+            docstring += 1
+        elif line.startswith("#") and number not in quoted:
+            comment += 1
+    return LineCounts(len(lines), len(lines) - comment - docstring - blank, comment, docstring, blank)
 
 
 def todo_comments(text: str) -> Iterator[Comment]:
@@ -69,10 +65,13 @@ def tokens(text: str) -> Iterator[tokenize.TokenInfo]:
         return
 
 
-def _docstring_lines(tree: ast.Module) -> set[int]:
-    """Lines of strings that stand as statements."""
-    lines: set[int] = set()
-    for node in ast.walk(tree):
+def _string_lines(nodes: Iterable[ast.AST]) -> tuple[set[int], set[int]]:
+    """Lines of strings that stand as statements, and lines on which another string of several lines goes on."""
+    documentation: set[int] = set()
+    quoted: set[int] = set()
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return lines
+            documentation.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno != node.lineno:
+            quoted.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
+    return documentation, quoted

@@ -33,23 +33,23 @@ def parse(source: Source) -> Outline:
 def measure(source: Source) -> Measures:
     """Measure lines, complexity and maintainability. Never fails; what cannot be measured is 0."""
     parsed = parse_text(source.text)
-    counts = count_lines(source.text, parsed.tree)
+    nodes = list(ast.walk(parsed.tree)) if parsed.tree is not None else []
+    counts = count_lines(source.text, nodes)
     if parsed.tree is None:
-        return _lines_only(counts)
+        return Measures(*counts)
     try:
-        return _measured(parsed.tree, counts)
+        return _measured(parsed.tree, nodes, counts)
     except RecursionError:
-        return _lines_only(counts)
+        return Measures(*counts)
 
 
-def _measured(tree: ast.Module, counts: LineCounts) -> Measures:
+def _measured(tree: ast.Module, nodes: list[ast.AST], counts: LineCounts) -> Measures:
     complexity = Complexity(tree)
-    nodes = list(ast.walk(tree))
     each = [complexity.of(node) for node in nodes if isinstance(node, FUNCTIONS)]
     statements = sum(isinstance(node, ast.stmt) for node in nodes)
     commented = 100 * (counts.comment + counts.docstring) / counts.code if counts.code else 0.0
     return Measures(
-        *_line_figures(counts),
+        *counts,
         functions=len(each),
         classes=sum(isinstance(node, ast.ClassDef) for node in nodes),
         complexity_total=complexity.total,
@@ -57,14 +57,6 @@ def _measured(tree: ast.Module, counts: LineCounts) -> Measures:
         complexity_mean=round(sum(each) / len(each), 2) if each else 0.0,
         maintainability=maintainability(tree, complexity.total, statements, commented),
     )
-
-
-def _lines_only(counts: LineCounts) -> Measures:
-    return Measures(*_line_figures(counts))
-
-
-def _line_figures(counts: LineCounts) -> tuple[int, int, int, int, int]:
-    return counts.total, counts.code, counts.comment, counts.docstring, counts.blank
 
 
 def _definitions(view: CodeView, complexity: Complexity) -> Iterator[Definition]:

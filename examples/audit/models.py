@@ -68,7 +68,8 @@ class Measures:
     """Figures of one module.
 
     `maintainability` is the index from 0 (worst) to 100 after Oman and Hagemeister, as normalised by radon.
-    Complexities are cyclomatic. A module that does not parse has its line counts and zeros.
+    Complexities are cyclomatic. Each line is code, comment, docstring or blank, so these four add up to `lines`.
+    A module that does not parse has its line counts and zeros.
     """
 
     lines: int = 0
