@@ -1,0 +1,88 @@
+"""Carries out what a run owes: work messages, timers, words to parents, looks at children."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import assert_never
+
+from ...store.log import EventLog, Loaded
+from ...topics.bus import Bus
+from ...topics.client import head_bytes
+from ...topics.ids import root_of
+from ...topics.messages import Command, RunRecord, Status, Work, encode
+from .effects import CheckChildren, Dispatch, Effect, TellParent, Timer, owed
+from .ledger import Ledger
+from .transitions import Wake
+
+log = logging.getLogger(__name__)
+
+
+class Carrier:
+    """The hands of the coordinator. Every method may be called again after any failure."""
+
+    def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, cancel_grace_s: float) -> None:
+        self._bus, self._log, self._ledger = bus, event_log, ledger
+        self._cancel_grace_s = cancel_grace_s
+
+    async def settle(self, loaded: Loaded) -> None:
+        """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then."""
+        for effect in owed(loaded.record, self._cancel_grace_s):
+            await self._carry(effect)
+
+    async def _carry(self, effect: Effect) -> None:
+        match effect:
+            case Dispatch():
+                await self._dispatch(effect)
+            case Timer():
+                await self._schedule(effect)
+            case CheckChildren():
+                await self.check_children(effect.run)
+            case TellParent():
+                command = Command(child=effect.child)
+                await self._bus.store(self._bus.subjects.command(effect.parent, "child"), encode(command))
+            case _:
+                assert_never(effect)
+
+    def begin_dispatch(self, effect: Dispatch) -> asyncio.Future[int]:
+        """Publishes a work message; the future is done when it is stored."""
+        body = encode(Work(run=effect.run, dispatch=effect.dispatch))
+        return self._bus.write(f"{self._bus.subjects.work}.{effect.queue}", body)
+
+    async def _dispatch(self, effect: Dispatch) -> None:
+        body = encode(Work(run=effect.run, dispatch=effect.dispatch))
+        await self._bus.store(f"{self._bus.subjects.work}.{effect.queue}", body)
+
+    async def _schedule(self, timer: Timer) -> None:
+        subjects = self._bus.subjects
+        head = head_bytes(
+            {
+                "Nats-Schedule": f"@at {timer.at:%Y-%m-%dT%H:%M:%S.%f}Z",
+                "Nats-Schedule-Target": subjects.command(timer.run, timer.verb),
+            }
+        )
+        body = encode(Command(dispatch=timer.dispatch, epoch=timer.epoch))
+        await self._bus.store(f"{subjects.timer}.{timer.run}.{timer.verb}", body, head)
+
+    async def check_children(self, run: str) -> bool:
+        """Wakes the run if one of the groups that it waits for has ended as a whole. False: not yet."""
+        loaded = await self._ledger.load(run)
+        if loaded is None or loaded.record.status is not Status.WAITING or not loaded.record.waits:
+            return True
+        if not await self._group_ended(loaded.record):
+            return False
+        applied = await self._ledger.apply(run, Wake(reason="child runs have ended"))
+        if applied.loaded is not None:
+            await self.settle(applied.loaded)
+        return True
+
+    async def _group_ended(self, record: RunRecord) -> bool:
+        root = root_of(record.id)
+        ended: dict[str, bool] = {}
+        for group in record.waits or ():
+            unknown = [f"{root}~{child}" for child in group if f"{root}~{child}" not in ended]
+            found = await self._log.load_many(unknown)
+            ended.update((run, run in found and found[run].terminal) for run in unknown)
+            if all(ended[f"{root}~{child}"] for child in group):
+                return True
+        return False

@@ -1,0 +1,152 @@
+"""Commands to existing runs: cancel, timers, words of children, lost workers, sweeps."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import msgspec
+
+from ...topics import units
+from ...topics.bus import Bus
+from ...topics.errors import IllegalTransition, InvalidMessage, NoResponders, NotFound, Unavailable
+from ...topics.ids import require_run_id
+from ...topics.messages import Command, Outcome, RunRecord, Status
+from ...topics.pull import consumer_info
+from .carrier import Carrier
+from .ledger import Applied, Ledger
+from .routing import Routing
+from .transitions import Cancel, CancelDeadline, Due, End, Lost, Redispatch, RunCommand, Wake
+
+log = logging.getLogger(__name__)
+
+_OVERDUE = timedelta(seconds=5)
+
+
+def parse(subject: str, prefix: str, data: bytes) -> Command:
+    """A durable command `cb.cmd.{run}.{verb}`. Raises InvalidMessage, InvalidRunId."""
+    run, dot, verb = subject[len(prefix) + 1 :].partition(".")
+    if not dot or "." in verb:
+        raise InvalidMessage(f"{subject} is no command: the form is {prefix}.<run>.<verb>", subject=subject)
+    try:
+        command = msgspec.json.decode(data, type=Command) if data.strip() else Command()
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidMessage(f"the body of {subject} is not a command: {error}", subject=subject) from error
+    return msgspec.structs.replace(command, run=require_run_id(run), verb=verb)
+
+
+class Commands:
+    """Applies commands and carries out what they lead to."""
+
+    def __init__(self, bus: Bus, ledger: Ledger, carrier: Carrier, routing: Routing) -> None:
+        self._bus, self._ledger, self._carrier, self._routing = bus, ledger, carrier, routing
+        self._verbs: dict[str, Callable[[Command], Awaitable[RunRecord | None]]] = {
+            "cancel": self._cancel,
+            "outcome": self._outcome,
+            "child": self._child,
+            "due": self._due,
+            "wake": self._wake,
+            "cancel_deadline": self._cancel_deadline,
+            "sweep": self._sweep,
+        }
+
+    async def execute(self, command: Command) -> RunRecord | None:
+        """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, NotFound, IllegalTransition."""
+        handler = self._verbs.get(command.verb)
+        if handler is None:
+            known = ", ".join(sorted(self._verbs))
+            raise InvalidMessage(f"unknown verb {command.verb[:80]!r}; known are {known}", verb=command.verb[:80])
+        return await handler(command)
+
+    async def apply(self, run: str, command: RunCommand) -> Applied:
+        """Applies a command and carries out what the run owes after it, also when it was applied before."""
+        applied = await self._ledger.apply(run, command)
+        if applied.loaded is not None and applied.verdict in ("changed", "applied"):
+            await self._carrier.settle(applied.loaded)
+        return applied
+
+    async def end(self, outcome: Outcome) -> Applied:
+        """The end of an attempt."""
+        return await self.apply(outcome.run, End(outcome, random.random()))
+
+    async def lost(self, run: str, worker: str) -> None:
+        """The worker that may have held the run is gone."""
+        await self.apply(run, Lost(worker))
+
+    async def _cancel(self, command: Command) -> RunRecord | None:
+        applied = await self.apply(command.run, Cancel(command.reason))
+        record = _required(applied, command.run)
+        if applied.verdict == "refused":
+            raise IllegalTransition(
+                f"run {command.run} is {record.status} already: it cannot be canceled", run=command.run, status=str(record.status)
+            )
+        return record
+
+    async def _outcome(self, command: Command) -> RunRecord | None:
+        if command.outcome is None or command.outcome.run != command.run:
+            raise InvalidMessage(f"the outcome of {command.run} is missing or names another run", run=command.run)
+        return _required(await self.end(command.outcome), command.run)
+
+    async def _child(self, command: Command) -> RunRecord | None:
+        ended = await self._carrier.check_children(command.run)
+        if not ended and self._bus.settings.replicas > 1:
+            raise Unavailable(f"run {command.run} waits for more children")  # looked at again: a replica may be late
+        return None
+
+    async def _due(self, command: Command) -> RunRecord | None:
+        return await self._soft(command.run, Due(command.dispatch))
+
+    async def _wake(self, command: Command) -> RunRecord | None:
+        return await self._soft(command.run, Wake(command.reason or "its timer fired"))
+
+    async def _cancel_deadline(self, command: Command) -> RunRecord | None:
+        return await self._soft(command.run, CancelDeadline(command.epoch))
+
+    async def _soft(self, run: str, command: RunCommand) -> RunRecord | None:
+        applied = await self.apply(run, command)
+        return applied.loaded.record if applied.loaded else None
+
+    async def _sweep(self, command: Command) -> RunRecord | None:
+        """Mends what a crash can have left: compares the record with what it is owed."""
+        loaded = await self._ledger.load(command.run)
+        if loaded is None:
+            raise NotFound(f"there is no run {command.run}", run=command.run)
+        record = loaded.record
+        match record.status:
+            case Status.QUEUED if record.wake_at is not None:
+                if units.now() - record.wake_at > _OVERDUE:
+                    await self._soft(record.id, Due(record.dispatch))
+            case Status.QUEUED:
+                if await self._queue_is_empty(record):
+                    await self._soft(record.id, Redispatch(record.agent, record.dispatch, "its work message was lost"))
+            case Status.WAITING:
+                if record.wake_at is not None and units.now() - record.wake_at > _OVERDUE:
+                    await self._soft(record.id, Wake("its timer is overdue"))
+                else:
+                    await self._carrier.check_children(record.id)
+            case Status.RUNNING | Status.CANCEL_REQUESTED:
+                await self._sweep_running(record)
+            case _:
+                await self._carrier.settle(loaded)
+        return record
+
+    async def _queue_is_empty(self, record: RunRecord) -> bool:
+        if not record.agent:
+            return bool(await self._routing.serving(record.topic or ""))
+        info = await consumer_info(self._bus, self._bus.subjects.work_stream, record.agent)
+        return info is not None and info["num_pending"] == 0 and info["num_ack_pending"] == 0
+
+    async def _sweep_running(self, record: RunRecord) -> None:
+        assert record.worker is not None
+        try:
+            await self._bus.request(f"{self._bus.subjects.worker}.{record.worker}", timeout_s=1.0)
+        except NoResponders:
+            await self.apply(record.id, Lost(record.worker, record.attempt))
+
+
+def _required(applied: Applied, run: str) -> RunRecord:
+    if applied.loaded is None:
+        raise NotFound(f"there is no run {run}", run=run)
+    return applied.loaded.record

@@ -1,0 +1,313 @@
+"""The coordinator: an actor that owns the state of every run. Any number of them may run at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...store.agents import AgentRegistry
+from ...store.deadletters import DeadLetters
+from ...store.log import EventLog
+from ...topics.bus import Bus
+from ...topics.client import Message
+from ...topics.errors import CallboardError, InvalidInput, InvalidMessage, NotFound
+from ...topics.messages import (
+    ChildrenReply,
+    ChildrenRequest,
+    ClaimReply,
+    ClaimRequest,
+    Command,
+    CommandReply,
+    Grant,
+    Outcome,
+    OutcomeReply,
+    OutcomeRequest,
+    OutcomeVerdict,
+    SubmitReply,
+    Status,
+    TaskRequest,
+    Work,
+    encode,
+)
+from ...topics.messages import Claim as ClaimMessage
+from ...topics.pull import Delivery, Puller
+from ...topics.units import nanoseconds
+from ..actor import Actor, QueueSource, RpcSource, SignalSource, Source
+from ..context import ActorContext
+from .carrier import Carrier
+from .commands import Commands, parse
+from .intake import Intake, error_info
+from .ledger import Ledger
+from .liveness import Liveness
+from .routing import Routing
+from .transitions import Claim, Redispatch
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_ACK_WAIT_S = 30.0
+_UNKNOWN_AFTER = 20
+"""A work message whose run is still not there after so many deliveries is dropped: its record was refused."""
+_RETRY_S = 0.5
+_UNPARK_S = 0.1
+_RETRY_MAX_S = 10.0
+_REPLY_PART = 0.8
+
+_decode_claims = msgspec.json.Decoder(ClaimRequest).decode
+_decode_outcomes = msgspec.json.Decoder(OutcomeRequest).decode
+_decode_children = msgspec.json.Decoder(ChildrenRequest).decode
+_decode_submit = msgspec.json.Decoder(TaskRequest).decode
+_decode_command = msgspec.json.Decoder(Command).decode
+
+
+class Coordinator(Actor):
+    """Serves tasks, commands, claims, outcomes. `cancel_grace_s`: how long a worker may take to confirm a cancel."""
+
+    capacity = 2000
+    concurrency = 2000
+
+    def __init__(self, bus: Bus, *, cancel_grace_s: float = 30.0) -> None:
+        self._bus = bus
+        self._log = EventLog(bus)
+        self._ledger = Ledger(self._log)
+        self._carrier = Carrier(bus, self._log, self._ledger, cancel_grace_s)
+        self._routing = Routing(bus, AgentRegistry(bus))
+        self._intake = Intake(bus, self._log, self._ledger, self._carrier, self._routing)
+        self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
+        self._liveness = Liveness(bus, self._commands.lost)
+        self._dead = DeadLetters(bus)
+        self._registered = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """`coordinator`."""
+        return "coordinator"
+
+    async def started(self, ctx: ActorContext) -> None:
+        """Reads the registrations."""
+        self._routing.on_registration.append(self._registered)
+        self._bus.on_reconnect.append(self._reconnected)
+        await self._routing.refresh()
+        self._registered.set()
+
+    async def stopped(self, ctx: ActorContext) -> None:
+        """Leaves the bus."""
+        if self._reconnected in self._bus.on_reconnect:
+            self._bus.on_reconnect.remove(self._reconnected)
+
+    def _reconnected(self) -> None:
+        self._ledger.forget_all()
+        self._liveness.reconnected()
+        self._registered.set()
+
+    def sources(self) -> list[Source]:
+        """The INBOX (tasks and commands, shared by all coordinators), the requests, the live signals."""
+        subjects = self._bus.subjects
+        inbox = {"ack_wait": nanoseconds(_ACK_WAIT_S), "max_ack_pending": 10_000, "max_deliver": -1}
+        rpc: dict[str, Callable[[Message], Awaitable[None]]] = {
+            "submit": self._on_submit,
+            "claim": self._on_claims,
+            "outcome": self._on_outcomes,
+            "children": self._on_children,
+            "command": self._on_command_request,
+        }
+        queue = f"{subjects.namespace}-coordinators"
+        return [
+            QueueSource(
+                subjects.inbox,
+                "coordinators",
+                inbox | {"filter_subjects": [f"{subjects.task}.*", f"{subjects.cmd}.>"]},
+                self._on_inbox,
+            ),
+            *(RpcSource(f"{subjects.rpc}.{verb}", handle, queue) for verb, handle in rpc.items()),
+            SignalSource(f"{subjects.live}.agent.*", self._routing.heard),
+            SignalSource(f"{subjects.worker}.*.beat", self._liveness.beat),
+        ]
+
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """Watches the workers; routes parked tasks when an agent registers."""
+        return [self._liveness.watch, self._unpark]
+
+    # -- inbox --------------------------------------------------------------------------------------------------
+
+    async def _on_inbox(self, delivery: Delivery) -> None:
+        """A task or a command. Garbage is set aside with its reason; what cannot be done now is handed back."""
+        is_task = delivery.subject.startswith(self._bus.subjects.task)
+        try:
+            if is_task:
+                await self._intake.submit(self._intake.task_request(delivery), compare=False)
+            else:
+                await self._commands.execute(parse(delivery.subject, self._bus.subjects.cmd, delivery.data))
+        except CallboardError as error:
+            if error.retryable:
+                log.info("%s is tried again: %s", delivery.subject, error)
+                delivery.nak(min(_RETRY_S * delivery.delivered, _RETRY_MAX_S))
+                return
+            await self._set_aside("task" if is_task else "command", delivery, error)
+        delivery.ack()
+
+    async def _set_aside(self, kind: str, delivery: Delivery, error: CallboardError) -> None:
+        log.warning("%s set aside: %s", delivery.subject, error)
+        headers = {k: v for k, v in delivery.headers.items() if not k.startswith("Nats-")}
+        await self._dead.put(kind, delivery.subject, delivery.data, headers, error_info(error))
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    async def _on_submit(self, message: Message) -> None:
+        try:
+            request = _parsed(_decode_submit, message, "submit request")
+            reply = await self._intake.submit(request, compare=bool(request.key or request.run))
+        except CallboardError as error:
+            reply = SubmitReply(error=error_info(error))
+        self._answer(message, encode(reply))
+
+    async def _on_command_request(self, message: Message) -> None:
+        try:
+            command = _parsed(_decode_command, message, "command")
+            reply = CommandReply(record=await self._commands.execute(command))
+        except CallboardError as error:
+            reply = CommandReply(error=error_info(error))
+        self._answer(message, encode(reply))
+
+    async def _on_children(self, message: Message) -> None:
+        try:
+            reply = await self._intake.children(_parsed(_decode_children, message, "children request"))
+        except CallboardError as error:
+            reply = ChildrenReply(error=error_info(error))
+        self._answer(message, encode(reply))
+
+    async def _on_claims(self, message: Message) -> None:
+        try:
+            request = _parsed(_decode_claims, message, "claim request")
+        except InvalidMessage as error:
+            log.warning("%s", error)
+            return
+        grants = await asyncio.gather(*(self._grant(request.worker, claim) for claim in request.claims))
+        self._answer(message, encode(ClaimReply(grants=self._fitting(list(grants)))))
+
+    async def _grant(self, worker: str, claim: ClaimMessage) -> Grant:
+        known = self._ledger.known(claim.run)
+        agent = self._routing.agent(known.agent) if known else None
+        command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent)
+        try:
+            applied = await self._ledger.apply(claim.run, command)
+        except CallboardError as error:
+            log.info("claim of %s by %s: %s", claim.run, worker, error)
+            return Grant(run=claim.run, verdict="later")
+        loaded = applied.loaded
+        if loaded is None or applied.verdict == "later":
+            return Grant(run=claim.run, verdict="gone" if claim.delivery > _UNKNOWN_AFTER else "later")
+        if applied.verdict in ("changed", "applied") and loaded.record.worker == worker:
+            self._liveness.granted(worker, claim.run)
+            return Grant(run=claim.run, verdict="granted", fence=loaded.sequence, record=loaded.record)
+        if claim.delivery > 1 and (loaded.record.terminal or loaded.record.status is Status.WAITING):
+            try:
+                await self._carrier.settle(loaded)  # whoever ended the attempt may have died before its effects
+            except CallboardError as error:
+                log.info("run %s: %s", claim.run, error)
+                return Grant(run=claim.run, verdict="later")
+        return Grant(run=claim.run, verdict="gone")
+
+    def _fitting(self, grants: list[Grant]) -> list[Grant]:
+        """As many records as one message holds; the others are claimed again, which finds them granted."""
+        room = int(self._bus.max_payload * _REPLY_PART)
+        fitting = []
+        for grant in grants:
+            room -= len(encode(grant))
+            fitting.append(grant if room > 0 or grant.verdict != "granted" else Grant(run=grant.run, verdict="later"))
+        return fitting
+
+    async def _on_outcomes(self, message: Message) -> None:
+        try:
+            request = _parsed(_decode_outcomes, message, "outcome request")
+        except InvalidMessage as error:
+            log.warning("%s", error)
+            return
+        verdicts = await asyncio.gather(*map(self._conclude, request.outcomes))
+        self._answer(message, encode(OutcomeReply(verdicts=list(verdicts))))
+
+    async def _conclude(self, outcome: Outcome) -> OutcomeVerdict:
+        try:
+            applied = await self._commands.end(outcome)
+        except CallboardError as error:
+            log.info("outcome of %s: %s", outcome.run, error)
+            return OutcomeVerdict(run=outcome.run, verdict="retry")
+        self._liveness.ended(outcome.worker, outcome.run)
+        status = applied.loaded.record.status if applied.loaded else None
+        accepted = applied.verdict in ("changed", "applied")
+        return OutcomeVerdict(run=outcome.run, verdict="accepted" if accepted else "stale", status=status)
+
+    def _answer(self, message: Message, data: bytes) -> None:
+        if message.reply:
+            self._bus.publish(message.reply, data)
+
+    # -- parked tasks -------------------------------------------------------------------------------------------
+
+    async def _unpark(self) -> None:
+        """Whenever a registration comes in: the tasks of its topics that wait for an agent are routed."""
+        while True:
+            await self._registered.wait()
+            self._registered.clear()
+            parked = await self._parked_topics()
+            for topic, agents in self._routing.topics.items():
+                if topic in parked:
+                    await self._route_parked(topic, agents)
+
+    async def _parked_topics(self) -> set[str]:
+        subjects = self._bus.subjects
+        body: dict[str, Any] = {"subjects_filter": f"{subjects.work}.*"}
+        info = await self._bus.api(f"STREAM.INFO.{subjects.work_stream}", body)
+        found = (info or {}).get("state", {}).get("subjects") or {}
+        prefix = f"{subjects.work}.@"
+        return {subject[len(prefix) :] for subject in found if subject.startswith(prefix)}
+
+    async def _route_parked(self, topic: str, agents: tuple[str, ...]) -> None:
+        subjects = self._bus.subjects
+        tasks: set[asyncio.Task[None]] = set()
+
+        def route(delivery: Delivery) -> None:
+            task = asyncio.ensure_future(self._route_one(delivery, agents))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        config = {
+            "filter_subject": f"{subjects.work}.@{topic}",
+            "ack_wait": nanoseconds(_ACK_WAIT_S),
+            "max_deliver": -1,
+            "inactive_threshold": nanoseconds(60.0),
+        }
+        puller = Puller(self._bus, subjects.work_stream, f"parked-{topic}", config, route, lambda: 100 - len(tasks))
+        await puller.start()
+        try:
+            while tasks or topic in await self._parked_topics():
+                puller.ask()
+                await asyncio.sleep(_UNPARK_S)
+        finally:
+            await puller.stop()
+
+    async def _route_one(self, delivery: Delivery, agents: tuple[str, ...]) -> None:
+        try:
+            work = msgspec.json.decode(delivery.data, type=Work)
+            loaded = await self._ledger.load(work.run)
+            if loaded is not None:
+                await self._commands.apply(work.run, Redispatch(agents[0], loaded.record.dispatch, "routed"))
+                for agent in agents[1:]:
+                    await self._intake.sibling(loaded.record, agent)
+        except (msgspec.MsgspecError, NotFound, InvalidInput) as error:
+            log.warning("parked work on %s dropped: %s", delivery.subject, error)
+        except CallboardError as error:
+            log.info("parked work on %s: %s", delivery.subject, error)
+            delivery.nak(_RETRY_S)
+            return
+        delivery.ack()
+
+
+def _parsed(decode: Callable[[bytes], T], message: Message, what: str) -> T:
+    try:
+        return decode(message.data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidMessage(f"not a {what}: {error}", subject=message.subject) from error

@@ -1,0 +1,274 @@
+"""How a run comes to be: from a task on a topic, from a submit request, as a child of a running attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ...store.log import EventLog, Loaded
+from ...topics import units
+from ...topics.bus import Bus
+from ...topics.codec import canonical
+from ...topics.errors import (
+    BrokerError,
+    CallboardError,
+    IdempotencyConflict,
+    InvalidInput,
+    InvalidMessage,
+    NotFound,
+)
+from ...topics.ids import derived_run_id, is_run_id, keyed_run_id, new_run_id, require_run_id, root_of
+from ...topics.messages import (
+    BlobRef,
+    ChildRequest,
+    ChildrenReply,
+    ChildrenRequest,
+    ChildState,
+    ErrorInfo,
+    Payload,
+    RunRecord,
+    Status,
+    SubmitReply,
+    TaskRequest,
+    encode,
+)
+from ...topics.pull import Delivery
+from ...topics.subjects import require_token
+from .carrier import Carrier
+from .effects import Dispatch
+from .ledger import Ledger
+from .routing import Routing
+
+log = logging.getLogger(__name__)
+
+_REPLY_PART = 0.6
+"""The part of max_payload that a reply with children's results may fill."""
+
+
+def fingerprint(request: TaskRequest) -> str:
+    """Digest of what a request asks for, the same for any order of keys in its JSON."""
+    value = request.input
+    body = canonical(bytes(value.json)) if isinstance(value.json, msgspec.Raw) else encode(value.ref)
+    digest = hashlib.blake2b(body, digest_size=12)
+    for part in (request.agent, request.topic, request.thread):
+        digest.update(b"\0" + (part or "").encode())
+    digest.update(canonical(msgspec.json.encode(request.metadata or {})))
+    return digest.hexdigest()
+
+
+def error_info(error: CallboardError) -> ErrorInfo:
+    """An error as it goes on the wire."""
+    details = {k: v for k, v in error.facts.items() if isinstance(v, str | int | float | bool | type(None))}
+    return ErrorInfo(code=error.code, message=error.message, retryable=error.retryable, details=details or None)
+
+
+class Intake:
+    """Creates runs. Idempotent by run id: a request that arrives again finds the run that it made."""
+
+    def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, carrier: Carrier, routing: Routing) -> None:
+        self._bus, self._log, self._ledger, self._carrier, self._routing = bus, event_log, ledger, carrier, routing
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def task_request(self, delivery: Delivery) -> TaskRequest:
+        """A task as published on `cb.task.{topic}`: the body is the input. Raises InvalidMessage, InvalidRunId."""
+        topic = delivery.subject[len(self._bus.subjects.task) + 1 :]
+        headers = delivery.headers
+        value = _task_input(delivery.data, headers.get("Callboard-Ref"))
+        run, key = headers.get("Callboard-Run"), headers.get("Callboard-Key")
+        if run is None and key is None:
+            run = derived_run_id(self._bus.salt, delivery.stored_ms, "task", str(delivery.sequence))
+        return TaskRequest(
+            topic=topic, input=value, run=run, key=key, thread=headers.get("Callboard-Thread"),
+            metadata=_metadata(headers.get("Callboard-Metadata")), trace=headers.get("traceparent"),
+        )  # fmt: skip
+
+    async def submit(self, request: TaskRequest, *, compare: bool = True) -> SubmitReply:
+        """Creates the run or runs of a request; the answer's runs are durable.
+
+        Raises InvalidInput, IdempotencyConflict (same id or key, other request; only if `compare`), BrokerError."""
+        self._check(request)
+        request = self._with_run(request)
+        assert request.run is not None
+        mark = fingerprint(request) if compare or request.key else None
+        agents: Sequence[str] = (request.agent,) if request.agent else await self._routing.serving(request.topic or "")
+        runs: list[str] = []
+        fresh, status = False, Status.QUEUED
+        for index, agent in enumerate(agents or ("",)):
+            run = request.run if index == 0 else derived_run_id(self._bus.salt, 0, request.run, agent)
+            created, loaded = await self._create(self._record(request, run, agent, mark))
+            _require_same(loaded.record, mark)
+            runs.append(run)
+            if index == 0:
+                fresh, status = created, loaded.record.status
+        return SubmitReply(run=runs[0], runs=runs if len(runs) > 1 else None, status=status, duplicate=not fresh)
+
+    async def sibling(self, record: RunRecord, agent: str) -> None:
+        """The run of a further agent that serves the topic of a task which had to wait for its first one."""
+        run = derived_run_id(self._bus.salt, 0, record.id, agent)
+        now = units.now()
+        await self._create(
+            RunRecord(
+                id=run, root=run, agent=agent, status=Status.QUEUED, input=record.input, created_at=now, updated_at=now,
+                topic=record.topic, thread=record.thread, metadata=record.metadata, key=record.key,
+                fingerprint=record.fingerprint, dispatch=1, trace=record.trace,
+            )  # fmt: skip
+        )
+
+    def _check(self, request: TaskRequest) -> None:
+        if bool(request.agent) == bool(request.topic):
+            raise InvalidInput("a task names either an agent or a topic: set exactly one of the two")
+        require_token("agent" if request.agent else "topic", request.agent or request.topic or "")
+        if request.run is not None and "~" in require_run_id(request.run):
+            raise InvalidInput(f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run)
+        if request.thread is not None:
+            require_token("thread", request.thread)
+        if request.metadata and len(msgspec.json.encode(request.metadata)) > self._bus.inline_limit:
+            raise InvalidInput(f"metadata is above {self._bus.inline_limit} bytes: put large values into the input")
+        value = request.input
+        if isinstance(value.json, msgspec.Raw) and len(bytes(value.json)) > self._bus.inline_limit * 4:
+            raise InvalidInput("the input is above the inline limit: put it into the object store and send its reference")
+
+    def _with_run(self, request: TaskRequest) -> TaskRequest:
+        if request.run is not None:
+            return request
+        run = keyed_run_id(self._bus.salt, "key", request.key) if request.key else new_run_id()
+        return msgspec.structs.replace(request, run=run)
+
+    def _record(self, request: TaskRequest, run: str, agent: str, mark: str | None) -> RunRecord:
+        now = units.now()
+        info = self._routing.agent(agent)
+        reason = None
+        if not agent:
+            reason = f"no agent serves topic {request.topic!r} yet; start a worker that does"
+        elif info is None:
+            reason = f"no worker has registered agent {agent!r} yet; start one"
+        return RunRecord(
+            id=run, root=root_of(run), agent=agent, status=Status.QUEUED, input=request.input, created_at=now, updated_at=now,
+            topic=request.topic, thread=request.thread, metadata=request.metadata, key=request.key, fingerprint=mark,
+            dispatch=1, reason=reason, trace=request.trace, retry=info.retry if info else None,
+            timeout_s=info.timeout_s if info else None,
+        )  # fmt: skip
+
+    async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
+        """The record and its work message, written side by side; whichever of the two is lost is written again."""
+        work = Dispatch(record.agent or f"@{record.topic}", record.id, record.dispatch)
+        written = self._log.append_state(record, 0)
+        dispatched = self._carrier.begin_dispatch(work)
+        try:
+            loaded = Loaded(record, await written)
+            created = True
+            self._ledger.remember(loaded)
+        except BrokerError:
+            created, loaded = await self._ledger.create(record)
+        try:
+            await dispatched
+        except BrokerError:
+            await self._carrier.settle(loaded)
+        return created, loaded
+
+    # -- children -----------------------------------------------------------------------------------------------
+
+    async def children(self, request: ChildrenRequest) -> ChildrenReply:
+        """Starts the children of a running attempt, or finds those that it started before."""
+        parent = await self._ledger.load(request.parent)
+        if parent is None:
+            raise NotFound(f"there is no run {request.parent}", run=request.parent)
+        record = parent.record
+        if record.status is not Status.RUNNING or record.attempt != request.attempt or record.epoch != request.epoch:
+            error = ErrorInfo(
+                code="stale_fence",
+                message=f"attempt {request.attempt} does not own run {record.id} any more "
+                f"({record.status}, attempt {record.attempt}): it starts no children",
+            )
+            return ChildrenReply(error=error)
+        records = await self._start_children(record, request)
+        states: list[ChildState] = []
+        room = int(self._bus.max_payload * _REPLY_PART)
+        for child in records:
+            state = child_state(child, room)
+            room -= len(encode(state))
+            states.append(state)
+        return ChildrenReply(children=states)
+
+    async def _start_children(self, parent: RunRecord, request: ChildrenRequest) -> list[RunRecord]:
+        """The records of the children in the order of the request; those that don't exist are created."""
+        existing = await self._log.load_many([child.run for child in request.children])
+        now = units.now()
+
+        async def one(child: ChildRequest) -> RunRecord:
+            found = existing.get(child.run)
+            if found is None:
+                return (await self._create(self._child_record(parent, child, now)))[1].record
+            if found.status is Status.QUEUED and found.attempt == 0 and (request.again or parent.losses):
+                loaded = await self._ledger.load(child.run)  # a crash may have left it without its work message
+                if loaded is not None:
+                    await self._carrier.settle(loaded)
+            return found
+
+        return list(await asyncio.gather(*(one(child) for child in request.children)))
+
+    def _child_record(self, parent: RunRecord, child: ChildRequest, now: datetime) -> RunRecord:
+        require_token("agent", child.agent)
+        if not is_run_id(child.run) or root_of(child.run) != parent.root:
+            raise InvalidInput(f"{child.run!r} is no child id below {parent.root}", run=child.run)
+        info = self._routing.agent(child.agent)
+        return RunRecord(
+            id=child.run, root=parent.root, parent=parent.id, agent=child.agent, status=Status.QUEUED, input=child.input,
+            created_at=now, updated_at=now, thread=parent.thread, metadata=child.metadata, dispatch=1, detached=child.detached,
+            trace=child.trace or parent.trace, retry=info.retry if info else None, timeout_s=info.timeout_s if info else None,
+            reason=None if info else f"no worker has registered agent {child.agent!r} yet; start one",
+        )  # fmt: skip
+
+
+def child_state(record: RunRecord, room: int) -> ChildState:
+    """What the parent is told; a result that doesn't fit into `room` bytes is left for the parent to read itself."""
+    if not record.terminal:
+        return ChildState(run=record.id, status=record.status, agent=record.agent)
+    state = ChildState(
+        run=record.id, status=record.status, agent=record.agent, result=record.result, error=record.error
+    )
+    if len(encode(state)) > room:
+        return ChildState(run=record.id, status=Status.RUNNING, agent=record.agent)
+    return state
+
+
+def _task_input(data: bytes, ref: str | None) -> Payload:
+    if ref is not None:
+        try:
+            return Payload(ref=msgspec.json.decode(ref, type=BlobRef))
+        except msgspec.MsgspecError as error:
+            raise InvalidMessage(f"header Callboard-Ref is not a blob reference: {error}") from error
+    if not data:
+        return Payload(json=msgspec.Raw(b"null"))
+    try:
+        msgspec.json.decode(data)
+        data.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidMessage(f"the task's body is not JSON: {error}; publish one JSON value in UTF-8") from error
+    return Payload(json=msgspec.Raw(data))
+
+
+def _metadata(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise InvalidMessage(f"header Callboard-Metadata is not a JSON object: {error}") from error
+
+
+def _require_same(record: RunRecord, mark: str | None) -> None:
+    if mark is not None and record.fingerprint is not None and record.fingerprint != mark:
+        what = f"idempotency key {record.key!r}" if record.key else f"run id {record.id!r}"
+        raise IdempotencyConflict(
+            f"{what} was used before for another request (run {record.id}): use a new one, or send the same request",
+            run=record.id,
+        )
+

@@ -1,0 +1,318 @@
+"""The life of a run as a pure function: `decide(record, command, now) → Decision`. Needs no broker and no clock.
+
+    queued → running → completed
+       ↑        ├→ waiting (children, timer) → queued
+       │        ├→ cancel_requested → canceled
+       ├────────┤ retry, hand-over, loss of the worker
+       │        ├→ failed (retries used up, or not retryable)
+       │        └→ timed_out
+
+Every command may arrive twice, late or out of order: a command that was applied before, or whose attempt is over, changes
+nothing. What the outside owes a run (a work message, a timer, a look at its children, a word to its parent) follows from its
+record alone: see `effects.owed`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...topics.messages import AgentInfo, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
+
+MAX_LOSSES = 5
+"""A run whose process died this often without a suspension in between is taken for the cause of it."""
+
+LEGAL: dict[Status, frozenset[Status]] = {
+    Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.CANCELED, Status.FAILED}),
+    Status.RUNNING: frozenset(
+        {
+            Status.RUNNING, Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED, Status.CANCEL_REQUESTED,
+            Status.COMPLETED, Status.FAILED, Status.TIMED_OUT,
+        }
+    ),
+    Status.WAITING: frozenset({Status.QUEUED, Status.CANCELED, Status.FAILED}),
+    Status.INPUT_REQUIRED: frozenset({Status.QUEUED, Status.CANCELED, Status.FAILED}),
+    Status.CANCEL_REQUESTED: frozenset({Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK, Status.ORPHANED}),
+}  # fmt: skip
+"""Which status may follow which; a terminal status has no successor. A run begins as queued."""
+
+
+class Claim(Struct, frozen=True):
+    """A worker wants to carry out a work message."""
+
+    worker: str
+    dispatch: int
+    lease: int
+    delivery: int
+    agent: AgentInfo | None = None
+
+
+class End(Struct, frozen=True):
+    """A worker says how its attempt ended. `jitter` is a random number of 0 to 1, drawn outside."""
+
+    outcome: Outcome
+    jitter: float = 0.5
+
+
+class Cancel(Struct, frozen=True):
+    """Somebody wants the run to end."""
+
+    reason: str | None = None
+
+
+class CancelDeadline(Struct, frozen=True):
+    """The worker has had its time to confirm the cancel of this epoch."""
+
+    epoch: int
+
+
+class Lost(Struct, frozen=True):
+    """The worker that held the attempt is gone."""
+
+    worker: str
+    attempt: int = 0
+    """0: whichever attempt that worker holds."""
+    why: str = "its worker is gone"
+
+
+class Wake(Struct, frozen=True):
+    """What a waiting run waits for has happened (or its timer fired)."""
+
+    reason: str = "woken"
+
+
+class Due(Struct, frozen=True):
+    """The delay before the next attempt is over."""
+
+    dispatch: int
+
+
+class Redispatch(Struct, frozen=True):
+    """A queued run's work message is missing, or its agent has become known."""
+
+    agent: str
+    dispatch: int
+    reason: str | None = None
+
+
+RunCommand = Claim | End | Cancel | CancelDeadline | Lost | Wake | Due | Redispatch
+Verdict = Literal["changed", "applied", "stale", "later", "refused"]
+
+
+class Decision(NamedTuple):
+    """What becomes of a command: the next record (`changed`), or why there is none.
+
+    `applied`: it was carried out before; `stale`: it belongs to something that is over; `later`: it may be early;
+    `refused`: the status does not allow it."""
+
+    verdict: Verdict
+    record: RunRecord | None = None
+
+
+APPLIED, STALE, LATER, REFUSED = Decision("applied"), Decision("stale"), Decision("later"), Decision("refused")
+
+
+def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
+    """The next record of a run, or why it stays as it is. Pure: same arguments, same answer."""
+    match command:
+        case Claim():
+            return _claim(record, command, now)
+        case End():
+            return _end(record, command, now)
+        case Cancel():
+            return _cancel(record, command, now)
+        case CancelDeadline():
+            return _cancel_deadline(record, command, now)
+        case Lost():
+            return _lost(record, command, now)
+        case Wake():
+            return _wake(record, command, now)
+        case Due():
+            return _due(record, command, now)
+        case Redispatch():
+            return _redispatch(record, command, now)
+        case _:
+            assert_never(command)
+
+
+def _next(record: RunRecord, now: datetime, status: Status, **changes: object) -> Decision:
+    return Decision("changed", replace(record, status=status, rev=record.rev + 1, updated_at=now, **changes))
+
+
+def _finish(record: RunRecord, now: datetime, status: Status, **changes: object) -> Decision:
+    return _next(record, now, status, ended_at=now, waits=None, wake_at=None, worker=None, lease=0, **changes)
+
+
+def _queue(record: RunRecord, now: datetime, reason: str | None, **changes: object) -> Decision:
+    """Back to the queue, to be dispatched at once."""
+    return _next(
+        record, now, Status.QUEUED, dispatch=record.dispatch + 1, reason=reason,
+        waits=None, wake_at=None, worker=None, lease=0, **changes,
+    )  # fmt: skip
+
+
+# -- claim ------------------------------------------------------------------------------------------------------
+
+
+def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
+    if record.terminal or claim.dispatch < record.dispatch:
+        return STALE
+    if claim.dispatch > record.dispatch:
+        return LATER
+    if record.status is Status.QUEUED:
+        return STALE if record.wake_at is not None else _begin(record, claim, now, record.losses)
+    if record.status not in (Status.RUNNING, Status.CANCEL_REQUESTED) or record.lease != claim.lease:
+        return STALE
+    if claim.delivery <= record.delivery:
+        same = record.worker == claim.worker and record.status is Status.RUNNING
+        return APPLIED if same else STALE
+    if record.status is Status.CANCEL_REQUESTED:
+        return _finish(record, now, Status.CANCELED, reason="canceled; its worker was lost")
+    if record.losses + 1 >= MAX_LOSSES:
+        return _poisoned(record, now)
+    return _begin(record, claim, now, record.losses + 1)
+
+
+def _begin(record: RunRecord, claim: Claim, now: datetime, losses: int) -> Decision:
+    agent = claim.agent
+    return _next(
+        record, now, Status.RUNNING, attempt=record.attempt + 1, losses=losses, reason=None,
+        worker=claim.worker, lease=claim.lease, delivery=claim.delivery, started_at=record.started_at or now,
+        retry=agent.retry if agent else record.retry, timeout_s=agent.timeout_s if agent else record.timeout_s,
+    )  # fmt: skip
+
+
+def _poisoned(record: RunRecord, now: datetime) -> Decision:
+    error = ErrorInfo(
+        code="worker_lost",
+        message=f"the process that carried this run out died {record.losses + 1} times in a row; the run is parked as failed",
+    )
+    return _finish(record, now, Status.FAILED, losses=record.losses + 1, error=error, reason="poison: kills its worker")
+
+
+# -- end of an attempt ------------------------------------------------------------------------------------------
+
+
+def _end(record: RunRecord, end: End, now: datetime) -> Decision:
+    outcome = end.outcome
+    if outcome.attempt != record.attempt or record.status not in (Status.RUNNING, Status.CANCEL_REQUESTED):
+        return APPLIED if _tells_of(record, outcome) else STALE
+    if record.status is Status.CANCEL_REQUESTED:
+        return _finish(record, now, Status.CANCELED, steps=outcome.steps, reason=record.reason or "canceled")
+    match outcome.kind:
+        case "completed":
+            return _finish(
+                record, now, Status.COMPLETED, result=outcome.value, steps=outcome.steps, error=None, reason=None
+            )
+        case "failed" | "timed_out":
+            return _fail(record, end, now)
+        case "suspended":
+            return _next(
+                record, now, Status.WAITING, waits=outcome.waits, wake_at=outcome.wake_at, steps=outcome.steps,
+                failures=0, losses=0, worker=None, lease=0, reason=_waiting_for(outcome),
+            )  # fmt: skip
+        case "released" | "stopped":
+            return _queue(record, now, "handed back by its worker", steps=outcome.steps)
+        case _:
+            assert_never(outcome.kind)
+
+
+def _tells_of(record: RunRecord, outcome: Outcome) -> bool:
+    """Whether the record is what this outcome, applied before, has led to."""
+    if outcome.attempt != record.attempt:
+        return False
+    match outcome.kind:
+        case "completed":
+            return record.status is Status.COMPLETED
+        case "suspended":
+            return record.status is Status.WAITING
+        case "failed" | "timed_out":
+            return record.status in (Status.FAILED, Status.TIMED_OUT) or record.failures > 0
+        case _:
+            return record.status in (Status.QUEUED, Status.CANCELED)
+
+
+def _waiting_for(outcome: Outcome) -> str:
+    children = len({child for group in outcome.waits or () for child in group})
+    parts = [f"{children} child run{'s' if children != 1 else ''}"] if children else []
+    if outcome.wake_at is not None:
+        parts.append(f"the clock ({outcome.wake_at:%Y-%m-%d %H:%M:%S} UTC)")
+    return f"waits for {' or '.join(parts) or 'nothing'}"
+
+
+def retry_delay_s(policy: RetryPolicy, failures: int, jitter: float) -> float:
+    """Seconds before the attempt after the `failures`-th failure: exponential, capped, the last part random."""
+    full = min(policy.maximum, policy.initial * policy.factor ** min(failures - 1, 64))
+    return full * (1 - policy.jitter * jitter)
+
+
+def _fail(record: RunRecord, end: End, now: datetime) -> Decision:
+    outcome, policy = end.outcome, record.retry or RetryPolicy()
+    failures = record.failures + 1
+    error = outcome.error or ErrorInfo(code="failed", message="the attempt failed")
+    if not error.retryable or failures >= policy.max_attempts:
+        status = Status.TIMED_OUT if outcome.kind == "timed_out" else Status.FAILED
+        return _finish(
+            record, now, status, failures=failures, error=error, steps=outcome.steps, reason=error.message[:300]
+        )
+    delay = retry_delay_s(policy, failures, end.jitter)
+    return _next(
+        record, now, Status.QUEUED, failures=failures, error=error, steps=outcome.steps, worker=None, lease=0,
+        wake_at=now + timedelta(seconds=delay),
+        reason=f"attempt {failures} of {policy.max_attempts} failed ({error.code}); again in {delay:.1f} s",
+    )  # fmt: skip
+
+
+# -- from outside -----------------------------------------------------------------------------------------------
+
+
+def _cancel(record: RunRecord, cancel: Cancel, now: datetime) -> Decision:
+    if record.status in (Status.CANCELED, Status.CANCEL_REQUESTED):
+        return APPLIED
+    if record.terminal:
+        return REFUSED
+    reason = cancel.reason or "canceled"
+    if record.status is Status.RUNNING:
+        return _next(record, now, Status.CANCEL_REQUESTED, epoch=record.epoch + 1, reason=reason)
+    return _finish(record, now, Status.CANCELED, epoch=record.epoch + 1, reason=reason)
+
+
+def _cancel_deadline(record: RunRecord, command: CancelDeadline, now: datetime) -> Decision:
+    if record.status is not Status.CANCEL_REQUESTED or record.epoch != command.epoch:
+        return STALE
+    return _finish(
+        record, now, Status.CANCELED, reason=f"{record.reason or 'canceled'} (the worker did not confirm; it is fenced off)"
+    )
+
+
+def _lost(record: RunRecord, lost: Lost, now: datetime) -> Decision:
+    if record.worker != lost.worker or (lost.attempt and lost.attempt != record.attempt):
+        return STALE
+    if record.status is Status.CANCEL_REQUESTED:
+        return _finish(record, now, Status.CANCELED, reason=f"{record.reason or 'canceled'}; {lost.why}")
+    if record.status is not Status.RUNNING:
+        return STALE
+    if record.losses + 1 >= MAX_LOSSES:
+        return _poisoned(record, now)
+    return _queue(record, now, f"attempt {record.attempt} was lost: {lost.why}", losses=record.losses + 1)
+
+
+def _wake(record: RunRecord, wake: Wake, now: datetime) -> Decision:
+    if record.status is not Status.WAITING:
+        return STALE
+    return _queue(record, now, wake.reason)
+
+
+def _due(record: RunRecord, due: Due, now: datetime) -> Decision:
+    if record.status is not Status.QUEUED or record.wake_at is None or record.dispatch != due.dispatch:
+        return STALE
+    return _queue(record, now, "next attempt")
+
+
+def _redispatch(record: RunRecord, command: Redispatch, now: datetime) -> Decision:
+    if record.status is not Status.QUEUED or record.wake_at is not None or record.dispatch != command.dispatch:
+        return STALE
+    return _queue(record, now, command.reason, agent=command.agent)

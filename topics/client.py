@@ -1,0 +1,129 @@
+"""nats-py's client with a short way in and out for hot subjects.
+
+nats-py hands each message to a queue and a task of its subscription, after parsing its headers; a runtime whose whole
+work is messages spends a third of its time there. `Client` adds two things and changes nothing else: a subscription may be
+`direct` (its callback runs in the read loop, headers unparsed), and a publish may be written in one synchronous call.
+Reconnecting, TLS, credentials and the protocol stay nats-py's. The hooks it relies on are checked at import
+(docs/adr/0004).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import nats.aio.client
+
+log = logging.getLogger(__name__)
+
+_HOOKS = ("_process_msg", "_flush_pending", "_remove_sub", "is_connected")
+
+
+def _check_hooks() -> None:
+    missing = [name for name in _HOOKS if not hasattr(nats.aio.client.Client, name)]
+    if missing:
+        raise ImportError(f"nats-py has changed: {', '.join(missing)} are gone; install nats-py>=2.16,<2.17")
+
+
+_check_hooks()
+
+
+class Message:
+    """A message as it came in: subject, reply, data, and headers that are parsed only when asked for."""
+
+    __slots__ = ("data", "head", "reply", "subject")
+
+    def __init__(self, subject: str, reply: str, data: bytes, head: bytes | None) -> None:
+        self.subject = subject
+        self.reply = reply
+        self.data = data
+        self.head = head
+
+    @property
+    def status(self) -> int:
+        """The inline status (100, 404, 408, 409, 503 …) of a server's message, 0 if there is none."""
+        head = self.head
+        if head is None or head[8:9] != b" ":
+            return 0
+        code = head[9:12]
+        return int(code) if code.isdigit() else 0
+
+    @property
+    def description(self) -> str:
+        """The text beside the inline status."""
+        return self.head[13:].partition(b"\r\n")[0].decode(errors="replace") if self.head else ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All headers; of a name that occurs twice the last one."""
+        if not self.head:
+            return {}
+        found: dict[str, str] = {}
+        for line in self.head.split(b"\r\n")[1:]:
+            name, colon, value = line.partition(b":")
+            if colon:
+                found[name.decode("latin-1").strip()] = value.decode(errors="replace").strip()
+        return found
+
+
+Callback = Callable[[Message], None]
+
+
+def head_bytes(headers: dict[str, str]) -> bytes:
+    """Headers in wire form. Line breaks in a value are folded to spaces: a value can't forge a header."""
+    lines = "".join(f"{k}: {v.replace(chr(13), ' ').replace(chr(10), ' ')}\r\n" for k, v in headers.items())
+    return f"NATS/1.0\r\n{lines}\r\n".encode()
+
+
+class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
+    """See the module. Private names of nats-py are touched here and nowhere else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._direct: dict[int, Callback] = {}
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        callback = self._direct.get(sid)
+        if callback is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        else:
+            message = Message(subject.decode(errors="replace"), reply.decode(errors="replace"), data, headers)
+            try:
+                callback(message)
+            except Exception:  # an exception here would end nats-py's read loop, and with it the connection, in silence
+                log.exception("the subscriber failed on a message of %s", message.subject)
+
+    async def subscribe_direct(self, subject: str, callback: Callback, queue: str = "") -> int:
+        """Subscribes; `callback` runs in the read loop and must neither block nor raise. Returns the subscription id."""
+        sub = await self.subscribe(subject, queue=queue, cb=_unused)
+        sid: int = sub._id
+        self._direct[sid] = callback
+        return sid
+
+    async def unsubscribe_direct(self, sid: int) -> None:
+        """Ends the subscription; a message already on its way is dropped."""
+        self._direct.pop(sid, None)
+        sub = self._subs.get(sid)
+        if sub is not None and not self.is_closed and not self.is_draining:
+            await sub.unsubscribe()
+
+    def write(self, subject: str, reply: str, head: bytes | None, data: bytes) -> None:
+        """Queues one publish for the next flush, in the order of the calls. The caller checks connection and size."""
+        if head is None:
+            command = b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(data), data)
+        else:
+            size = len(head)
+            command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
+                subject.encode(), reply.encode(), size, size + len(data), head, data,
+            )  # fmt: skip
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        queue = self._flush_queue
+        if queue is not None and queue.empty():
+            queue.put_nowait(asyncio.get_running_loop().create_future())
+
+
+async def _unused(_: Any) -> None:
+    """The callback nats-py asks for; direct subscriptions never reach it."""

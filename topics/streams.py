@@ -1,0 +1,82 @@
+"""The streams: their declaration, and how they come to be.
+
+| stream | subjects | retention |
+| --- | --- | --- |
+| INBOX | `cb.task.*`, `cb.cmd.>`, `cb.timer.>` | work queue, message schedules |
+| WORK | `cb.work.*` | work queue |
+| EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*` | limits; republished on `cb.live.>` |
+| TOPICS | `cb.topic.>` | limits |
+| DEAD | `cb.dead.*` | limits |
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from .bus import Bus
+from .config import BrokerSettings
+from .errors import BrokerError
+from .subjects import Subjects
+from .units import nanoseconds
+
+_DAY_S = 86_400
+_EXISTS = 10058
+
+
+def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str, Any]]:
+    """The configuration of every stream, as the JetStream API takes it."""
+    ns = subjects.namespace
+    common: dict[str, Any] = {
+        "storage": settings.storage,
+        "num_replicas": settings.replicas,
+        "max_bytes": settings.max_bytes or -1,
+        "discard": "new",
+        "allow_direct": True,
+    }
+    kept = {"retention": "limits", "max_age": nanoseconds(settings.retention_days * _DAY_S)}
+    return [
+        common
+        | {
+            "name": subjects.inbox,
+            "subjects": [f"{ns}.task.*", f"{ns}.cmd.>", f"{ns}.timer.>"],
+            "retention": "workqueue",
+            "allow_msg_schedules": True,
+            "allow_msg_ttl": True,
+            "metadata": {subjects.salt_key: secrets.token_hex(16)},
+        },
+        common | {"name": subjects.work_stream, "subjects": [f"{ns}.work.*"], "retention": "workqueue"},
+        common
+        | kept
+        | {
+            "name": subjects.events,
+            "subjects": [f"{ns}.run.>", f"{ns}.thread.>", f"{ns}.agent.*"],
+            "republish": {"src": f"{ns}.>", "dest": f"{ns}.live.>"},
+        },
+        common | kept | {"name": subjects.topics, "subjects": [f"{ns}.topic.>"]},
+        common | kept | {"name": subjects.dead, "subjects": [f"{ns}.dead.*"]},
+    ]
+
+
+async def ensure_streams(bus: Bus, settings: BrokerSettings) -> None:
+    """Creates the streams that do not exist yet; an existing stream is left as its operator configured it.
+
+    Also gives the bus the installation's secret, kept in the INBOX stream's metadata. Safe to run by many at once."""
+    for config in declarations(bus.subjects, settings):
+        name = config["name"]
+        info = await bus.api(f"STREAM.INFO.{name}", missing_ok=True)
+        if info is None:
+            info = await _create(bus, config)
+        if name == bus.subjects.inbox:
+            bus.salt = (info["config"].get("metadata") or {}).get(bus.subjects.salt_key, bus.subjects.namespace)
+
+
+async def _create(bus: Bus, config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        created = await bus.api(f"STREAM.CREATE.{config['name']}", config)
+    except BrokerError as error:
+        if error.facts.get("err_code") != _EXISTS:  # another process was faster, with another salt
+            raise
+        created = await bus.api(f"STREAM.INFO.{config['name']}")
+    assert created is not None
+    return created

@@ -1,0 +1,78 @@
+"""Every subject and stream name, in one place. `Subjects("cb").state(run)` is the only way to spell one."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import InvalidSubject
+from .ids import root_of
+
+_TOKEN = re.compile(r"[^\s.*>/\\@\x00-\x20\x7f]{1,128}\Z")
+_NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
+
+
+def require_token(kind: str, text: str) -> str:
+    """`text` as one subject token. Raises InvalidSubject, which names the `kind` of thing it should be."""
+    if not isinstance(text, str) or not _TOKEN.match(text):
+        raise InvalidSubject(
+            f"{kind} {str(text)[:80]!r} cannot be part of a subject: use 1 to 128 characters "
+            "without spaces, '.', '*', '>', '/', '\\' and '@'",
+            kind=kind,
+        )
+    return text
+
+
+class Subjects:
+    """The subjects and streams of one installation, below its namespace."""
+
+    __slots__ = (
+        "ask", "blobs", "cmd", "dead", "events", "inbox", "live", "namespace", "rpc", "run", "salt_key", "task",
+        "thread", "timer", "topic", "topics", "work", "work_stream", "worker",
+    )  # fmt: skip
+
+    def __init__(self, namespace: str = "cb") -> None:
+        if not _NAMESPACE.match(namespace):
+            raise InvalidSubject(
+                f"namespace {namespace[:40]!r} must be 1 to 32 of A-Z a-z 0-9 _ -", kind="namespace"
+            )
+        self.namespace = namespace
+        self.inbox, self.work_stream = f"{namespace}_INBOX", f"{namespace}_WORK"
+        self.events, self.topics = f"{namespace}_EVENTS", f"{namespace}_TOPICS"
+        self.dead, self.blobs = f"{namespace}_DEAD", f"{namespace}_BLOBS"
+        self.task, self.cmd, self.timer = f"{namespace}.task", f"{namespace}.cmd", f"{namespace}.timer"
+        self.work, self.run, self.thread = f"{namespace}.work", f"{namespace}.run", f"{namespace}.thread"
+        self.topic, self.rpc, self.worker = f"{namespace}.topic", f"{namespace}.rpc", f"{namespace}.worker"
+        self.ask, self.live = f"{namespace}.ask", f"{namespace}.live"
+        self.salt_key = "callboard.salt"
+
+    def event(self, run: str, kind: str) -> str:
+        """`cb.run.{root}.{run}.{kind}`: one kind of event in the log of a run."""
+        return f"{self.run}.{root_of(run)}.{run}.{kind}"
+
+    def state(self, run: str) -> str:
+        """Where the run's record is written; its last message is the run."""
+        return f"{self.run}.{root_of(run)}.{run}.state"
+
+    def log(self, run: str) -> str:
+        """The filter of the whole log of one run."""
+        return f"{self.run}.{root_of(run)}.{run}.*"
+
+    def tree(self, root: str) -> str:
+        """The filter of the logs of a root and all its descendants."""
+        return f"{self.run}.{root_of(root)}.>"
+
+    def command(self, run: str, verb: str) -> str:
+        """`cb.cmd.{run}.{verb}`: a durable command to the coordinator."""
+        return f"{self.cmd}.{run}.{verb}"
+
+    def dead_letter(self, kind: str) -> str:
+        """`cb.dead.{kind}`: where a message is set aside (kinds: task, command, work, topic)."""
+        return f"{self.namespace}.dead.{kind}"
+
+    def agent(self, name: str) -> str:
+        """`cb.agent.{name}`: the last registration of an agent."""
+        return f"{self.namespace}.agent.{require_token('agent', name)}"
+
+    def live_of(self, subject: str) -> str:
+        """The core subject on which the broker republishes what was stored on `subject`."""
+        return f"{self.live}{subject[len(self.namespace) :]}"
