@@ -11,13 +11,17 @@ from typing import Literal
 
 HERE = Path(__file__).resolve().parent
 LOOPBACK = "127.0.0.1"
-COUNTS = {"coordinator": 2, "worker": 3, "gateway": 2}
+COUNTS = {"coordinator": 2, "worker": 3, "projector": 1, "gateway": 2}
 SERVERS = 3
 MAX_PAYLOAD_BYTES = 1024 * 1024
 
-Kind = Literal["nats", "otel-collector", "coordinator", "worker", "gateway"]
+Kind = Literal["nats", "otel-collector", "coordinator", "worker", "projector", "gateway"]
 # Everything stands on what is started before it; stopped in the reverse order.
-TIERS: tuple[tuple[Kind, ...], ...] = (("nats",), ("otel-collector",), ("coordinator", "worker", "gateway"))
+TIERS: tuple[tuple[Kind, ...], ...] = (
+    ("nats",),
+    ("otel-collector",),
+    ("coordinator", "worker", "projector", "gateway"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Ports:
     clients: tuple[int, ...] = (4222, 4223, 4224)
     routes: tuple[int, ...] = (6222, 6223, 6224)
     monitors: tuple[int, ...] = (8222, 8223, 8224)
-    gateways: tuple[int, ...] = (8080, 8081)
+    gateways: tuple[int, ...] = (8700, 8701)
     traces: int = 4318
     traces_health: int = 13133
 
@@ -90,7 +94,7 @@ def plan(state: Path, ports: Ports, module: str, concurrency: int, nats_server: 
     }
     if collector:
         environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://{LOOPBACK}:{ports.traces}"
-    return Topology((*servers, *collector, *_roles(environment, ports, module, concurrency)), ports)
+    return Topology((*servers, *collector, *_roles(environment, state, ports, module, concurrency)), ports)
 
 
 def _server(index: int, state: Path, ports: Ports, binary: str) -> Process:
@@ -132,18 +136,22 @@ def _collector(binary: str, ports: Ports) -> Process:
     )
 
 
-def _roles(environment: dict[str, str], ports: Ports, module: str, concurrency: int) -> list[Process]:
+def _roles(environment: dict[str, str], state: Path, ports: Ports, module: str, concurrency: int) -> list[Process]:
     arguments: dict[Kind, tuple[str, ...]] = {
         "coordinator": ("coordinator",),
         "worker": ("worker", module, "--concurrency", str(concurrency)),
-        "gateway": ("gateway", "--host", LOOPBACK),
+        "projector": ("projector",),
+        "gateway": ("gateway",),
     }
     program = _callboard()
     roles = []
     for kind, words in arguments.items():
         for index in range(COUNTS[kind]):
+            name = kind if COUNTS[kind] == 1 else f"{kind}-{index + 1}"
             named = environment | {"OTEL_SERVICE_NAME": f"callboard-{kind}"}
-            role = Process(f"{kind}-{index + 1}", kind, (*program, *words), named)
+            if kind in {"projector", "gateway"}:  # the one fills the file, the other reads it
+                named["CALLBOARD_PROJECTION"] = str(state / "projector" / "projection.db")
+            role = Process(name, kind, (*program, *words), named)
             roles.append(_gateway(role, ports.gateways[index]) if kind == "gateway" else role)
     return roles
 
@@ -153,7 +161,7 @@ def _gateway(role: Process, port: int) -> Process:
         role.name,
         role.kind,
         (*role.command, "--port", str(port)),
-        role.environment,
+        role.environment | {"CALLBOARD_HOST": LOOPBACK},
         url=f"http://{LOOPBACK}:{port}",
         health=f"http://{LOOPBACK}:{port}/readyz",
         ports=(port,),
