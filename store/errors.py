@@ -1,0 +1,70 @@
+"""The errors of the store, and errors as data: what stands in a reply or a dead letter, and the way back.
+
+StoreError               what is durable is not as it should be
+├── BlobMissing          the object store does not hold the blob, or not all of it
+└── BlobCorrupt          what it holds is not what was put
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..topics.errors import CallboardError, error_from_code
+from ..topics.messages import ErrorInfo
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class StoreError(CallboardError):
+    """What is durable is not as it should be."""
+
+    code = "store_error"
+
+
+class BlobMissing(StoreError):
+    """The blob, or a part of it, is not in the object store. Facts: `blob`, `bucket`."""
+
+    code = "blob_missing"
+
+
+class BlobCorrupt(StoreError):
+    """The bytes in the object store have another digest or size than the blob. Facts: `blob`, `bucket`."""
+
+    code = "blob_corrupt"
+
+
+def info_of(error: BaseException) -> ErrorInfo:
+    """The error as data. An error that is not Callboard's own gets the code `error` and its class as `type`."""
+    kind = type(error)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if not isinstance(error, CallboardError):
+        return ErrorInfo(code=CallboardError.code, message=str(error) or kind.__name__, type=name)
+    return ErrorInfo(
+        code=error.code,
+        message=error.message,
+        type=name,
+        retryable=error.retryable,
+        details=_plain(error.facts) or None,
+    )
+
+
+def error_of(info: ErrorInfo) -> CallboardError:
+    """The error that `info` tells of, to be raised here."""
+    return error_from_code(info.code, info.message, info.details, retryable=info.retryable)
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts that JSON can carry; others as text."""
+    return {name: _carried(value) for name, value in facts.items()}
+
+
+def _carried(value: Any) -> Any:
+    if isinstance(value, _PLAIN):
+        return value
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError):
+        return str(value)

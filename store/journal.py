@@ -1,0 +1,98 @@
+"""The journal: what the earlier attempts of a run have done, so that a later one does not do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ..topics.errors import InvalidMessage
+from ..topics.messages import Artifact, Event, Step
+from ..topics.reads import Stored
+from .log import EventLog
+
+Entry: TypeAlias = Step | Event | Artifact
+
+_event = msgspec.json.Decoder(Event | list[Event]).decode
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "step": msgspec.json.Decoder(Step | list[Step]).decode,
+    "delta": _event,
+    "custom": _event,
+    "message": _event,
+    "artifact": msgspec.json.Decoder(Artifact | list[Artifact]).decode,
+}
+ENTRY_KINDS = frozenset(_DECODERS)
+"""The kinds of event whose bodies are entries of attempts."""
+
+
+def entries(stored: Stored) -> list[Entry]:
+    """The entries in one stored event: its body is one, or a list of those that waited for the same write.
+
+    Raises InvalidMessage when the body is neither, or the event's kind has no entries (see ENTRY_KINDS)."""
+    decode = _DECODERS.get(stored.kind)
+    if decode is None:
+        raise InvalidMessage(f"events of kind {stored.kind!r} have no entries", subject=stored.subject)
+    try:
+        found: Entry | list[Entry] = decode(stored.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidMessage(
+            f"message {stored.sequence} on {stored.subject} is not an entry of a run: {error}",
+            subject=stored.subject,
+            sequence=stored.sequence,
+        ) from error
+    return found if isinstance(found, list) else [found]
+
+
+class Seen:
+    """Which entries of a run were seen: a write that was repeated because its answer got lost may be stored twice."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[int, set[int]] = {}
+
+    def fresh(self, entry: Entry) -> bool:
+        """Whether the entry comes for the first time; from now on it is seen."""
+        numbers = self._seen.setdefault(entry.attempt, set())
+        if entry.n in numbers:
+            return False
+        numbers.add(entry.n)
+        return True
+
+
+@dataclass(slots=True)
+class Journal:
+    """What is recorded of a run."""
+
+    steps: dict[str, Step] = field(default_factory=dict)
+    """The result of each finished operation, by its place in the code (`at`). The first result of a place holds."""
+    emitted: set[str] = field(default_factory=set)
+    """The places whose events and artifacts are out."""
+    sequence: int = 0
+    """Stream sequence of the last event read, of any kind; 0 for a run without events."""
+
+    def add(self, entry: Entry) -> None:
+        """Takes in one entry."""
+        if not isinstance(entry, Step):
+            self.emitted.add(entry.at)
+        elif entry.status != "started":
+            self.steps.setdefault(entry.at, entry)
+
+
+async def load_journal(log: EventLog, run: str) -> Journal:
+    """The journal of a run, from all its events up to now, in a few batched reads.
+
+    Raises InvalidMessage for an entry that cannot be read: to skip it could mean to do a finished step again. Raises
+    Unavailable when the broker does not answer."""
+    journal, seen = Journal(), Seen()
+    async for page in log.history(run):
+        for stored in page:
+            journal.sequence = stored.sequence
+            if stored.kind not in ENTRY_KINDS:
+                continue
+            for entry in entries(stored):
+                if seen.fresh(entry):
+                    journal.add(entry)
+    return journal

@@ -1,0 +1,212 @@
+"""How anybody asks for runs: submit a task, command a run, wait for its end. Needs no coordinator in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..topics.bus import Bus
+from ..topics.client import Message, head_bytes
+from ..topics.errors import BrokerError, CallboardError, InvalidMessage, NoResponders, NotFound, Unavailable
+from ..topics.ids import new_run_id, new_token, require_run_id
+from ..topics.messages import Command, CommandReply, RunRecord, SubmitReply, TaskRequest, encode
+from ..topics.reads import Stored
+from ..topics.subjects import require_token
+from .blobs import Blobs
+from .errors import error_of
+from .log import EventLog, Loaded, decode_record
+
+log = logging.getLogger(__name__)
+
+_ANSWER_S = 5.0
+_COMMAND_PATIENCE_S = 2.0
+_RELOADS_S = (0.5, 1.0, 2.0)
+_RELOAD_S = 5.0
+
+Reply = TypeVar("Reply", SubmitReply, CommandReply)
+
+
+class Submitter:
+    """The client's side of the run protocol."""
+
+    def __init__(self, bus: Bus, blobs: Blobs) -> None:
+        self._bus, self._blobs = bus, blobs
+        self._log = EventLog(bus)
+
+    # -- submit -------------------------------------------------------------------------------------------------
+
+    async def submit(self, request: TaskRequest, value: bytes | None = None, patience_s: float = 10.0) -> SubmitReply:
+        """Creates the run and returns once it is durable. `value`, when given, is the input's JSON, of any size.
+
+        While no coordinator answers, the request is repeated for `patience_s` seconds; it names its run or its
+        idempotency key (a run id is made here when it has neither), so that a repeated one gives the same run. Raises
+        NoResponders or Unavailable after that, and what the coordinator answered: IdempotencyConflict, InvalidInput …"""
+        if value is not None:
+            request = msgspec.structs.replace(request, input=await self._blobs.payload(value))
+        if request.run is None and request.key is None:
+            request = msgspec.structs.replace(request, run=new_run_id())
+        return await self._asked("submit", encode(request), SubmitReply, patience_s)
+
+    async def publish(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        run: str | None = None,
+        thread: str | None = None,
+        key: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        trace: str | None = None,
+    ) -> int:
+        """Publishes a task, input given as JSON, on `cb.task.{topic}`; returns its sequence in the INBOX stream once it
+        is stored. A coordinator creates the run when one is there. Raises Unavailable, StorageFull, InvalidSubject."""
+        headers = {"Nats-Msg-Id": new_token(20)}  # a repeated publish is stored once
+        if run is not None:
+            headers["Callboard-Run"] = require_run_id(run)
+        for name, text in (("Callboard-Thread", thread), ("Callboard-Key", key), ("traceparent", trace)):
+            if text is not None:
+                headers[name] = text
+        if metadata:
+            headers["Callboard-Metadata"] = encode(metadata).decode()
+        subject = f"{self._bus.subjects.task}.{require_token('topic', topic)}"
+        if len(value) > self._bus.inline_limit:
+            headers["Callboard-Ref"] = encode(await self._blobs.put(value)).decode()
+            value = b""
+        return await self._bus.store(subject, value, head_bytes(headers))
+
+    # -- command ------------------------------------------------------------------------------------------------
+
+    async def command(self, run: str, verb: str, reason: str | None = None) -> RunRecord:
+        """Tells a run to do `verb` (`cancel`, …); returns its record after that.
+
+        While no coordinator answers, the command is stored for the next one, and the record is the one of now. Raises
+        NotFound, IllegalTransition, InvalidInput, or Unavailable when it could not even be stored."""
+        command = Command(run=require_run_id(run), verb=require_token("verb", verb), reason=reason)
+        try:
+            reply = await self._asked("command", encode(command), CommandReply, _COMMAND_PATIENCE_S)
+        except (NoResponders, Unavailable):
+            return await self._left(command)
+        if reply.record is None:
+            raise InvalidMessage(f"the answer to {verb} of {run} has no record")
+        return reply.record
+
+    async def _left(self, command: Command) -> RunRecord:
+        """Stores the command for a coordinator to come."""
+        found = await self._log.require(command.run)
+        await self._bus.store(self._bus.subjects.command(command.run, command.verb), encode(command))
+        return found.record
+
+    async def _asked(self, name: str, data: bytes, kind: type[Reply], patience_s: float) -> Reply:
+        """Asks a coordinator, again and again while it may help."""
+        loop = asyncio.get_running_loop()
+        deadline, delay = loop.time() + patience_s, 0.02
+        while True:
+            try:
+                answer_s = min(_ANSWER_S, max(0.1, deadline - loop.time()))
+                return _reply(await self._bus.request(f"{self._bus.subjects.rpc}.{name}", data, answer_s), kind)
+            except CallboardError as error:
+                if not error.retryable or loop.time() + delay > deadline:
+                    raise
+                log.debug("%s is repeated: %s", name, error)
+            await asyncio.sleep(delay * (0.5 + random.random()))
+            delay = min(delay * 2, 1.0)
+
+    # -- wait ---------------------------------------------------------------------------------------------------
+
+    async def wait(self, run: str, timeout_s: float | None = None) -> RunRecord:
+        """Waits until the run is terminal and returns its record; after `timeout_s` seconds returns the newest
+        record as it is (see `RunRecord.terminal`). The run may be created later.
+
+        Listens to the live subject and loads the record after that, again after each reconnect and every few
+        seconds: what a lost notice said is learned then. Raises, when the time is up and no record was seen, NotFound or
+        what the broker's answer was."""
+        watch = _Watch(self._bus, self._log, require_run_id(run))
+        await watch.open()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await watch.end()
+        except TimeoutError:
+            return watch.newest()
+        finally:
+            await watch.close()
+
+
+class _Watch:
+    """Follows one run to its end."""
+
+    def __init__(self, bus: Bus, log: EventLog, run: str) -> None:
+        self._bus, self._log, self._run = bus, log, run
+        self._found: Loaded | None = None
+        self._problem: BrokerError | None = None
+        self._poke = asyncio.Event()
+        self._stale = True
+
+    async def open(self) -> None:
+        subject = self._bus.subjects.live_of(self._bus.subjects.state(self._run))
+        self._subscription = await self._bus.subscribe(subject, self._heard)
+        self._bus.on_reconnect.append(self._reconnected)
+
+    async def close(self) -> None:
+        self._bus.on_reconnect.remove(self._reconnected)
+        await self._subscription.close()
+
+    def _heard(self, message: Message) -> None:
+        stored = Stored.of(message)
+        try:
+            self._take(Loaded(decode_record(stored.data), stored.sequence))
+        except InvalidMessage as error:
+            log.debug("on %s: %s", message.subject, error)
+
+    def _reconnected(self) -> None:
+        self._stale = True
+        self._poke.set()
+
+    def _take(self, loaded: Loaded) -> None:
+        if self._found is None or loaded.sequence > self._found.sequence:
+            self._found = loaded
+            if loaded.record.terminal:
+                self._poke.set()
+
+    async def end(self) -> RunRecord:
+        waits = iter(_RELOADS_S)
+        while True:
+            self._poke.clear()
+            if self._stale:
+                await self._load()
+            if self._found is not None and self._found.record.terminal:
+                return self._found.record
+            try:
+                async with asyncio.timeout(next(waits, _RELOAD_S)):
+                    await self._poke.wait()
+            except TimeoutError:
+                self._stale = True
+
+    async def _load(self) -> None:
+        self._stale = False
+        try:
+            loaded = await self._log.load(self._run)
+            self._problem = None
+        except BrokerError as error:
+            self._problem = error
+            return
+        if loaded is not None:
+            self._take(loaded)
+
+    def newest(self) -> RunRecord:
+        if self._found is not None:
+            return self._found.record
+        raise self._problem or NotFound(f"there is no run {self._run}", run=self._run)
+
+
+def _reply(message: Message, kind: type[Reply]) -> Reply:
+    try:
+        reply = msgspec.json.decode(message.data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise InvalidMessage(f"a coordinator's answer cannot be read: {error}") from error
+    if reply.error is not None:
+        raise error_of(reply.error)
+    return reply

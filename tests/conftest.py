@@ -1,0 +1,42 @@
+"""Fixtures for all tests: a private nats-server for each module, a namespace and a connection for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from callboard.runtime.nats_server import ServerProcess
+from callboard.topics.bus import Bus
+from callboard.topics.config import BrokerSettings
+from callboard.topics.ids import new_token
+from callboard.topics.streams import ensure_streams
+from tests.support.nats import private_server
+
+
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A nats-server of the module's own; `nats.kill()` and `nats.start()` crash and restart it."""
+    folder: Path = tmp_path_factory.mktemp("nats")
+    with private_server(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def settings(nats: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> BrokerSettings:
+    """The settings of an installation of the test's own: a fresh namespace on the module's server."""
+    for name in ("NATS_URL", "NATS_CREDS", "NATS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return BrokerSettings(nats_url=nats.url, namespace=f"t{new_token(8)}")
+
+
+@pytest.fixture
+async def bus(settings: BrokerSettings) -> AsyncIterator[Bus]:
+    """A connection, with all streams declared."""
+    connection = await Bus.connect(settings)
+    try:
+        await ensure_streams(connection, settings)
+        yield connection
+    finally:
+        await connection.close()
