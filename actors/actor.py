@@ -87,7 +87,7 @@ class Actor:
         return []
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Background loops, started after the sources and cancelled after `stopping`; restarted with backoff if they raise."""
+        """Background loops, begun after the sources, cancelled after `stopping`, restarted (backoff) if they raise."""
         return []
 
     def beat(self) -> dict[str, Any]:

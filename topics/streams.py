@@ -5,7 +5,8 @@
 | INBOX | `cb.task.*`, `cb.cmd.>`, `cb.timer.>` | work queue, message schedules |
 | WORK | `cb.work.*` | work queue |
 | EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*` | limits; republished on `cb.live.>` |
-| TOPICS | `cb.topic.>` | limits |
+| TOPICS | `cb.topic.*.*`, stored as `cb.topic.{topic}.{partition}.{key}` | limits; republished on `cb.live.topic.>` |
+| ACTORS | `cb.actor.*.*` | the last message of each subject |
 | DEAD | `cb.dead.*` | limits |
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 from .bus import Bus
 from .config import BrokerSettings
 from .errors import BrokerError
-from .subjects import Subjects
+from .subjects import PARTITIONS, Subjects
 from .units import nanoseconds
 
 _DAY_S = 86_400
@@ -41,6 +42,10 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
             "name": subjects.inbox,
             "subjects": [f"{ns}.task.*", f"{ns}.cmd.>", f"{ns}.timer.>"],
             "retention": "workqueue",
+            # The server takes schedules only with `discard: old`; without a limit of its own nothing is discarded, and a
+            # full disk or account still refuses the publish.
+            "discard": "old",
+            "max_bytes": -1,
             "allow_msg_schedules": True,
             "allow_msg_ttl": True,
             "metadata": {subjects.salt_key: secrets.token_hex(16)},
@@ -53,7 +58,18 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
             "subjects": [f"{ns}.run.>", f"{ns}.thread.>", f"{ns}.agent.*"],
             "republish": {"src": f"{ns}.>", "dest": f"{ns}.live.>"},
         },
-        common | kept | {"name": subjects.topics, "subjects": [f"{ns}.topic.>"]},
+        common
+        | kept
+        | {
+            "name": subjects.topics,
+            "subjects": [f"{ns}.topic.*.*"],
+            "subject_transform": {
+                "src": f"{ns}.topic.*.*",
+                "dest": f"{ns}.topic.{{{{wildcard(1)}}}}.{{{{partition({PARTITIONS},2)}}}}.{{{{wildcard(2)}}}}",
+            },
+            "republish": {"src": f"{ns}.topic.>", "dest": f"{ns}.live.topic.>"},
+        },
+        common | {"name": subjects.actors, "subjects": [f"{ns}.actor.*.*"], "max_msgs_per_subject": 1},
         common | kept | {"name": subjects.dead, "subjects": [f"{ns}.dead.*"]},
     ]
 

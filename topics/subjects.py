@@ -7,6 +7,9 @@ import re
 from .errors import InvalidSubject
 from .ids import root_of
 
+PARTITIONS = 16
+"""Parts into which the keys of every topic and actor fall; part of the wire format."""
+
 _TOKEN = re.compile(r"[^\s.*>/\\@\x00-\x20\x7f]{1,128}\Z")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
@@ -26,8 +29,8 @@ class Subjects:
     """The subjects and streams of one installation, below its namespace."""
 
     __slots__ = (
-        "ask", "blobs", "cmd", "dead", "events", "inbox", "live", "namespace", "rpc", "run", "salt_key", "task",
-        "thread", "timer", "topic", "topics", "work", "work_stream", "worker",
+        "actor", "actors", "ask", "blobs", "cmd", "dead", "events", "inbox", "live", "namespace", "rpc", "run",
+        "salt_key", "task", "thread", "timer", "topic", "topics", "work", "work_stream", "worker",
     )  # fmt: skip
 
     def __init__(self, namespace: str = "cb") -> None:
@@ -42,6 +45,7 @@ class Subjects:
         self.task, self.cmd, self.timer = f"{namespace}.task", f"{namespace}.cmd", f"{namespace}.timer"
         self.work, self.run, self.thread = f"{namespace}.work", f"{namespace}.run", f"{namespace}.thread"
         self.topic, self.rpc, self.worker = f"{namespace}.topic", f"{namespace}.rpc", f"{namespace}.worker"
+        self.actor, self.actors = f"{namespace}.actor", f"{namespace}_ACTORS"
         self.ask, self.live = f"{namespace}.ask", f"{namespace}.live"
         self.salt_key = "callboard.salt"
 
@@ -68,6 +72,14 @@ class Subjects:
     def dead_letter(self, kind: str) -> str:
         """`cb.dead.{kind}`: where a message is set aside (kinds: task, command, work, topic)."""
         return f"{self.namespace}.dead.{kind}"
+
+    def topic_partition(self, topic: str, partition: int) -> str:
+        """`cb.topic.{topic}.{partition}.*`: the filter of one partition of a topic, as it is stored."""
+        return f"{self.topic}.{topic}.{partition}.*"
+
+    def ownership(self, actor: str, partition: int) -> str:
+        """`cb.actor.{actor}.{partition}`: which host owns that part of an actor's keys, and how far it has come."""
+        return f"{self.actor}.{actor}.{partition}"
 
     def agent(self, name: str) -> str:
         """`cb.agent.{name}`: the last registration of an agent."""

@@ -1,7 +1,7 @@
 """Trace context in message headers: W3C `traceparent`, written in lower case because names are case-sensitive.
 
-Only the API of OpenTelemetry is used here; what an entry point sets up (`runtime/telemetry.py`) decides whether anything
-is recorded. Until `enable()` is called every function returns at once, and headers carry nothing.
+Only the API of OpenTelemetry is used here; what an entry point sets up (`runtime/telemetry.py`) decides whether
+anything is recorded. Until `enable()` is called every function returns at once, and headers carry nothing.
 """
 
 from __future__ import annotations
