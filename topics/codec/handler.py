@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 import typing
@@ -52,11 +53,10 @@ def _function_of(fn: Callable[..., Any]) -> Any:
 
 
 def _signature(fn: Callable[..., Any]) -> inspect.Signature:
-    if sys.version_info >= (3, 14):
-        import annotationlib
-
-        return inspect.signature(fn, annotation_format=annotationlib.Format.FORWARDREF)
-    return inspect.signature(fn)
+    options: dict[str, Any] = {}
+    if sys.version_info >= (3, 14):  # annotations are evaluated when asked for, and one of them may not resolve
+        options["annotation_format"] = importlib.import_module("annotationlib").Format.FORWARDREF
+    return inspect.signature(fn, **options)
 
 
 def _own_parameters(signature: inspect.Signature, fn: Callable[..., Any], target: Any) -> list[Parameter]:

@@ -165,8 +165,11 @@ class Lowering:
         return [self.below(index, item) for index, item in enumerate(value)]
 
     def unordered(self, value: Iterable[Any]) -> list[Any]:
-        """Return a list in an order that is the same in every process: that of the elements' bytes."""
-        return sorted(self.sequence(value), key=msgspec.json.encode)
+        """Return a list in an order that is the same in every process: that of the elements' bytes.
+
+        Elements of a set have no place of their own; a fault in one is shown at the set.
+        """
+        return sorted(map(self.value, value), key=msgspec.json.encode)
 
     def fields(self, value: Any, names: Iterable[tuple[str, str]]) -> dict[str, Any]:
         """Return the named attributes under their wire names; UNSET is left out."""

@@ -89,7 +89,9 @@ def reader(kind: Any) -> _Reader:
     if issubclass(kind, msgspec.Struct):
         return _attributes(kind.__struct_fields__)
     if dataclasses.is_dataclass(kind):
-        return _attributes(tuple(field.name for field in dataclasses.fields(kind)))
+        fields = dataclasses.fields(kind)
+        # msgspec leaves out a field with init=False that still has its default.
+        return _attributes(tuple(field.name for field in fields)) if all(field.init for field in fields) else _suspect
     return _suspect
 
 

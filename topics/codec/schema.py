@@ -9,7 +9,6 @@ import msgspec
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 
 _REF = "#/$defs/{model}"
 _BYTES: dict[str, Any] = {"type": "string", "contentEncoding": "base64"}
@@ -73,14 +72,14 @@ def _replaced(node: Any, renamed: dict[str, str]) -> Any:
 class _Generator(GenerateJsonSchema):
     """pydantic's generator with our form of bytes, and with Structs, which it cannot describe itself."""
 
-    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+    def bytes_schema(self, schema: Any) -> JsonSchemaValue:
         """Describe base64 text."""
         lengths = ("min_length", "minLength"), ("max_length", "maxLength")
         # Lengths count bytes; in base64 each three take four characters.
-        limits = {key: -(-int(schema[name]) // 3) * 4 for name, key in lengths if name in schema}  # type: ignore[literal-required]
+        limits = {key: -(-int(schema[name]) // 3) * 4 for name, key in lengths if name in schema}
         return _BYTES | limits
 
-    def is_instance_schema(self, schema: core_schema.IsInstanceSchema) -> JsonSchemaValue:
+    def is_instance_schema(self, schema: Any) -> JsonSchemaValue:
         """Describe a Struct in place."""
         cls = schema["cls"]
         if isinstance(cls, type) and issubclass(cls, msgspec.Struct):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import ipaddress
+import sys
 import typing
 from collections import abc
 from collections.abc import Iterator
@@ -18,10 +19,10 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from uuid import UUID
 
 import msgspec
-import typing_extensions
 from pydantic import BaseModel
 
 from .errors import TypeNotCarried
+from .scan import enum_is_carried
 
 BINARY = (bytes, bytearray)
 ADDRESSES: tuple[type, ...] = (
@@ -35,12 +36,16 @@ _CONTAINERS = (
 )  # fmt: skip
 _KNOWN = frozenset({*_SCALARS, *_CONTAINERS, *ADDRESSES, Any, object, msgspec.Raw, msgspec.UnsetType})
 _MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+# Newer forms come from typing_extensions on older Pythons; who declares a type by them has it loaded, as pydantic has.
+_TYPING: tuple[Any, ...] = (typing, sys.modules.get("typing_extensions", typing))
 _QUALIFIERS = tuple(
     getattr(module, name)
-    for module in (typing, typing_extensions)
+    for module in _TYPING
     for name in ("Required", "NotRequired", "ReadOnly", "ClassVar", "Final")
     if hasattr(module, name)
 )
+
+_ALIASES = tuple(module.TypeAliasType for module in _TYPING if hasattr(module, "TypeAliasType"))
 
 
 @dataclass
@@ -88,6 +93,8 @@ def _note(found: Survey, type_: Any, inside: bool) -> None:
         found.foreign = True
     if is_leaf(type_) and not _is_known(type_):
         (found.custom if inside else found.unknown).append(type_)
+    if not inside and _is(type_, Enum) and not enum_is_carried(type_):
+        found.faults.append(f"the values of {class_name(type_)} must be all str or all int of at most 64 bits")
 
 
 def _check_keys(found: Survey, args: tuple[Any, ...]) -> None:
@@ -107,7 +114,7 @@ def bare(type_: Any) -> Any:
             type_ = get_args(type_)[0]
         elif isinstance(type_, typing.NewType):
             type_ = type_.__supertype__
-        elif isinstance(type_, typing_extensions.TypeAliasType):
+        elif isinstance(type_, _ALIASES):
             type_ = type_.__value__
         else:
             return type_
@@ -132,7 +139,7 @@ def parts(type_: Any, faults: list[str] | None = None) -> Iterator[Any]:
 
 def _hints(type_: Any, faults: list[str] | None) -> list[Any]:
     try:
-        hints = typing_extensions.get_type_hints(type_, include_extras=True)
+        hints = typing.get_type_hints(type_, include_extras=True)
     except Exception as error:
         if faults is None:
             raise
@@ -148,7 +155,7 @@ def has_fields(type_: Any) -> bool:
     return (
         dataclasses.is_dataclass(type_)
         or issubclass(type_, msgspec.Struct)
-        or typing_extensions.is_typeddict(type_)
+        or any(module.is_typeddict(type_) for module in _TYPING)
         or (issubclass(type_, tuple) and hasattr(type_, "_fields"))
     )
 

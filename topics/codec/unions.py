@@ -13,8 +13,6 @@ from itertools import combinations
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
-import typing_extensions
-
 from .models import plan_of
 from .survey import bare, has_fields, is_model, parts, type_name
 
@@ -89,7 +87,7 @@ def _fields(type_: Any) -> dict[str, tuple[Any, bool]]:
     if is_model(type_):
         infos = type_.model_fields
         return {plan.key: (plan.annotation, infos[plan.name].is_required()) for plan in plan_of(type_).fields}
-    hints = typing_extensions.get_type_hints(type_)
+    hints = typing.get_type_hints(type_)
     missing = dataclasses.MISSING
     return {
         field.name: (hints[field.name], field.default is missing and field.default_factory is missing)
