@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from .nats_binary import (
     MINIMUM_API_LEVEL,
@@ -43,6 +44,19 @@ __all__ = [
 ]
 
 POLL_SECONDS = 0.02
+T = TypeVar("T")
+
+
+async def _completed(call: Callable[[], T]) -> T:
+    """Run a blocking call in a thread; when cancelled, let it end first, so that no two calls ever overlap."""
+    work = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise asyncio.CancelledError from error
+        raise
 
 
 class EmbeddedServer:
@@ -99,14 +113,11 @@ class EmbeddedServer:
             StateFolderInUse: another process serves the folder; not retryable until that one stops.
             ServerStartFailed: it ended or was not ready in time; the message shows its last log lines.
         """
-        # In a thread: it waits for a leftover server to stop, and runs the binary to learn its version.
-        begin = asyncio.ensure_future(asyncio.to_thread(self._process.begin))
         try:
-            await asyncio.shield(begin)
-            while not self._process.poll():
+            await _completed(self._process.begin)
+            while not await _completed(self._process.poll):
                 await asyncio.sleep(POLL_SECONDS)
         except asyncio.CancelledError:
-            await asyncio.wait([begin])
             await self.stop()
             raise
 
@@ -123,12 +134,7 @@ class EmbeddedServer:
 
     async def stop(self) -> None:
         """Stop the server (SIGTERM, after the grace time SIGKILL); done when it is gone, also when cancelled."""
-        stopping = asyncio.ensure_future(asyncio.to_thread(self._process.stop))
-        try:
-            await asyncio.shield(stopping)
-        except asyncio.CancelledError:
-            await asyncio.wait([stopping])
-            raise
+        await _completed(self._process.stop)
 
     async def __aenter__(self) -> Self:
         await self.start()
