@@ -61,7 +61,7 @@ class Cluster:
                 "NATS_ROUTES": f"[{route_list}]",
                 "NATS_MONITOR_LISTEN": f'"{LOOPBACK}:{self._monitors[index]}"',
                 "NATS_STORE": json.dumps(str(store.absolute()), ensure_ascii=False),
-                "NATS_SYNC_INTERVAL": sync_interval,
+                "NATS_SYNC_INTERVAL": f'"{sync_interval}"',
                 "NATS_MAX_PAYLOAD": str(max_payload_bytes),
             }
             settings = ServerSettings(name=name, port=client, config_file=CONFIG, environment=environment)
