@@ -1,12 +1,13 @@
 """Blobs: payloads too large for a message, in the object store, named by their content.
 
 The layout is that of every NATS object store (ADR-20 of nats-architecture-and-design): a stream `OBJ_{bucket}` with the
-chunks of an object on one subject and its description on another, so `nats object get cb_BLOBS NAME` reads them. A blob's name
-is the SHA-256 of its content in hex: putting the same bytes twice stores them once.
+chunks of an object on one subject and its description on another, so `nats object get cb_BLOBS NAME` reads them. A
+blob's name is the SHA-256 of its content in hex: putting the same bytes twice stores them once.
 
-Two processes may put the same bytes at once, and a process may die half-way. Chunks therefore go to a subject that follows from the
-content, each under a message id that follows from its place: the broker drops the second copy, a retry finds what
-is there and writes the rest. The description comes last, on the condition that the last chunk is still the last.
+Two processes may put the same bytes at once, and a process may die half-way. Chunks therefore go to a subject that
+follows from the content, each under a message id that follows from its place: the broker drops the second copy, a retry
+finds what is there and writes the rest. The description comes last, on the condition that the last chunk is still the
+last.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class Blobs:
         """Stores the bytes and returns when all are acknowledged; bytes that are there already are not sent again.
 
         Where runs are kept for a limited time, a blob is kept at least as long after its last put. Repeats for
-        `patience_s` seconds while the broker is unavailable, then raises Unavailable; raises StorageFull. What a failed or
-        cancelled put has left is completed by the next put of the same bytes."""
+        `patience_s` seconds while the broker is unavailable, then raises Unavailable; raises StorageFull. What a failed
+        or cancelled put has left is completed by the next put of the same bytes."""
         digest = await _sha256(data)
         ref = BlobRef(name=digest.hex(), size=len(data), bucket=self.bucket)
         loop = asyncio.get_running_loop()
@@ -153,7 +154,7 @@ class Blobs:
                     await self._put_once(ref, digest, data, nuid)
                     if nuid != first:
                         await self._discard(first)
-                return ref
+                return ref  # noqa: TRY300 - an else would part it from the try
             except StaleFence:  # what lies on this subject is not the beginning of our bytes: take another
                 nuid = f"{first}-{new_token(8)}"
             except (Unavailable, WriteInFlight, NoResponders) as error:
@@ -251,7 +252,7 @@ class Blobs:
             raise
         if description is None:
             raise BlobMissing(
-                f"blob {ref.name} is not in the object store {ref.bucket}: it was deleted, or is older than what is kept",
+                f"blob {ref.name} is not in the object store {ref.bucket}: deleted, or older than what is kept",
                 blob=ref.name, bucket=ref.bucket,
             )  # fmt: skip
         if description.size != ref.size:

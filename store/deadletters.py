@@ -55,8 +55,8 @@ class DeadLetters:
     ) -> int:
         """Sets a message aside (kinds: task, command, work, topic); returns its id once it is stored.
 
-        A large body goes to the object store; of headers too large for one letter as many are kept as fit, and the reason
-        names the others. Raises Unavailable, StorageFull: the message is then still the caller's."""
+        A large body goes to the object store; of headers too large for one letter as many are kept as fit, and the
+        reason names the others. Raises Unavailable, StorageFull: the message is then still the caller's."""
         reason = _clipped(error if isinstance(error, ErrorInfo) else info_of(error))
         inline = len(data) <= self._bus.inline_limit
         letter = DeadLetter(
@@ -140,7 +140,7 @@ class DeadLetters:
         """Publishes the message again, as it was, and drops the letter once that is stored; returns the sequence.
 
         When this is cut short in between, the letter remains; replayed again within two minutes the message is
-        still stored once. Raises NotFound, BlobMissing, InvalidInput (for a letter that names no subject), Unavailable."""
+        still stored once. Raises NotFound, BlobMissing, Unavailable, InvalidInput (a letter that names no subject)."""
         letter = (await self.get(id)).letter
         if not _is_literal(letter.subject) or letter.subject.startswith(f"{self._bus.subjects.namespace}.dead."):
             raise InvalidInput(
@@ -174,8 +174,8 @@ def _unknown(sequence: int) -> NotFound:
 
 
 def _is_literal(subject: str) -> bool:
-    tokens = subject.split(".")
-    return all(token and token not in "*>" and not any(c.isspace() or c < " " for c in token) for token in tokens)
+    words = subject.split(".")
+    return all(word and word not in {"*", ">"} and word.isprintable() and " " not in word for word in words)
 
 
 def _clipped(reason: ErrorInfo) -> ErrorInfo:

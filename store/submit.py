@@ -44,7 +44,7 @@ class Submitter:
 
         While no coordinator answers, the request is repeated for `patience_s` seconds; it names its run or its
         idempotency key (a run id is made here when it has neither), so that a repeated one gives the same run. Raises
-        NoResponders or Unavailable after that, and what the coordinator answered: IdempotencyConflict, InvalidInput …"""
+        NoResponders or Unavailable after that, and what a coordinator answered: IdempotencyConflict, InvalidInput …"""
         if value is not None:
             request = msgspec.structs.replace(request, input=await self._blobs.payload(value))
         if request.run is None and request.key is None:
@@ -67,9 +67,8 @@ class Submitter:
         headers = {"Nats-Msg-Id": new_token(20)}  # a repeated publish is stored once
         if run is not None:
             headers["Callboard-Run"] = require_run_id(run)
-        for name, text in (("Callboard-Thread", thread), ("Callboard-Key", key), ("traceparent", trace)):
-            if text is not None:
-                headers[name] = text
+        given = {"Callboard-Thread": thread, "Callboard-Key": key, "traceparent": trace}
+        headers |= {name: text for name, text in given.items() if text is not None}
         if metadata:
             headers["Callboard-Metadata"] = encode(metadata).decode()
         subject = f"{self._bus.subjects.task}.{require_token('topic', topic)}"
@@ -122,8 +121,8 @@ class Submitter:
         record as it is (see `RunRecord.terminal`). The run may be created later.
 
         Listens to the live subject and loads the record after that, again after each reconnect and every few
-        seconds: what a lost notice said is learned then. Raises, when the time is up and no record was seen, NotFound or
-        what the broker's answer was."""
+        seconds: what a lost notice said is learned then. Raises, when the time is up and no record was seen, NotFound
+        or what the broker's answer was."""
         watch = _Watch(self._bus, self._log, require_run_id(run))
         await watch.open()
         try:

@@ -26,7 +26,8 @@ class BrokerSettings(BaseSettings):
     retention_days: float = Field(0, ge=0)
     """How long the log of runs is kept; 0 keeps it for ever. A live subject costs about 0.65 KB of server memory."""
     max_bytes: int = Field(0, ge=0)
-    """Limit of each stream in bytes; 0 is none. When it is reached, publishers are told and nothing is dropped."""
+    """Limit of each stream in bytes; 0 is none. When it is reached, publishers are told and nothing is dropped.
+    INBOX, which holds only what no coordinator has taken yet, has no limit but the server's."""
     publish_timeout_s: float = Field(5.0, gt=0)
     """After this long without an acknowledgement a write counts as unanswered, and is retried by its own rule."""
     connect_timeout_s: float = Field(10.0, gt=0)
