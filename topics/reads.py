@@ -14,7 +14,7 @@ from .bus import Bus
 from .client import Message
 from .errors import Unavailable
 
-_EOB, _NOT_FOUND = 204, 404
+_EOB, _NOT_FOUND, _TOO_MANY = 204, 404, 413
 _BATCH = 500
 _BATCH_BYTES = 4 * 1024 * 1024
 _IDLE_S = 5.0
@@ -117,21 +117,32 @@ async def many_last(bus: Bus, stream: str, subjects: Sequence[str]) -> dict[str,
     """The newest message of each subject that has one; subjects are literal, or wildcards below a literal prefix."""
     found: dict[str, Stored] = {}
     for start in range(0, len(subjects), _MANY):
-        wanted = list(subjects[start : start + _MANY])
-        after, pending = 0, 1
-        while pending:
-            body = {"multi_last": wanted, "seq": after + 1, "max_bytes": _BATCH_BYTES}
-            page, pending = await _batch(bus, stream, body)
-            found.update((one.subject, one) for one in page)
-            if not page:
-                break
-            after = page[-1].sequence
+        wanted = subjects[start : start + _MANY]
+        try:
+            found.update(await _last_of(bus, stream, wanted))
+        except Unavailable as error:
+            if error.facts.get("status") != _TOO_MANY:
+                raise
+            for subject in wanted:  # above the broker's limit of 1,024 subjects: read all there is
+                async for page in read(bus, stream, subject):
+                    found.update((one.subject, one) for one in page)
     return found
 
 
-async def read(
-    bus: Bus, stream: str, subject: str, after: int = 0, batch: int = _BATCH
-) -> AsyncIterator[list[Stored]]:
+async def _last_of(bus: Bus, stream: str, subjects: Sequence[str]) -> dict[str, Stored]:
+    found: dict[str, Stored] = {}
+    after, pending = 0, 1
+    while pending:
+        body = {"multi_last": list(subjects), "seq": after + 1, "max_bytes": _BATCH_BYTES}
+        page, pending = await _batch(bus, stream, body)
+        if not page:
+            break
+        found.update((one.subject, one) for one in page)
+        after = page[-1].sequence
+    return found
+
+
+async def read(bus: Bus, stream: str, subject: str, after: int = 0, batch: int = _BATCH) -> AsyncIterator[list[Stored]]:
     """All messages on `subject` (a wildcard stands last) after sequence `after`, in order, batch by batch.
 
     Ends at the message that is newest when it is reached. Raises Unavailable when the broker stops answering."""
@@ -144,9 +155,7 @@ async def read(
             return
 
 
-async def page_after(
-    bus: Bus, stream: str, subject: str, after: int, batch: int = _BATCH
-) -> tuple[list[Stored], int]:
+async def page_after(bus: Bus, stream: str, subject: str, after: int, batch: int = _BATCH) -> tuple[list[Stored], int]:
     """One batch of messages after sequence `after`, and how many still follow it."""
     body = {"seq": after + 1, "next_by_subj": subject, "batch": batch, "max_bytes": _BATCH_BYTES}
     return await _batch(bus, stream, body)
@@ -171,9 +180,8 @@ async def _batch(bus: Bus, stream: str, body: dict[str, Any]) -> tuple[list[Stor
         elif message.status == _EOB:
             done.set_result(_number(message.headers.get("Nats-Num-Pending")))
         else:
-            done.set_exception(
-                Unavailable(f"NATS: direct get on {stream}: {message.status} {message.description}", status=message.status)
-            )
+            why = f"{message.status} {message.description}"
+            done.set_exception(Unavailable(f"NATS: direct get on {stream}: {why}", status=message.status))
 
     async with bus.call(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(body), None, collect):
         while not done.done():

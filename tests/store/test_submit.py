@@ -123,7 +123,7 @@ async def test_errors_come_back_as_what_they_are(
 ) -> None:
     info = ErrorInfo(code=code, message="no", details={"run": "r1", "message": "kept apart"})
     await answer(bus, "submit", lambda _: encode(SubmitReply(error=info)))
-    with pytest.raises(kind, match="^no$") as caught:
+    with pytest.raises(kind, match=r"^no$") as caught:
         await submitter.submit(TaskRequest(agent="a"))
     assert type(caught.value) is kind
     assert (caught.value.code, caught.value.run, caught.value.retryable) == (code, "r1", False)
