@@ -126,6 +126,11 @@ class Strict(pydantic.BaseModel):
     ids: frozenset[UUID]
 
 
+class PartlyStrict(pydantic.BaseModel):
+    payload: bytes
+    at: dt.datetime = pydantic.Field(strict=True)
+
+
 class Generics(pydantic.BaseModel, Generic[T]):
     item: T
     more: list[T] = []
@@ -156,6 +161,8 @@ class Hexed(pydantic.BaseModel):
 class Links(pydantic.BaseModel):
     url: pydantic.HttpUrl
     packed: pydantic.Base64Bytes
+    listed: pydantic.Json[list[int]] = [1]
+    later: collections.deque[int] = collections.deque([1])
 
 
 @dataclass
@@ -276,6 +283,7 @@ CARRIED: dict[str, list[tuple[Any, Any]]] = {
         (Links, Links(url="https://a.example/x", packed=b"aGk=")),
         (Mixture, Mixture(HOLDER, {ID: Box(REVIEW)}, {"depth": 1}, PurePosixPath("p"), HOLDER)),
         (Strict, Strict(payload=b"\xff", at=ZONED, ids=frozenset({ID}), more="x")),
+        (PartlyStrict, PartlyStrict(payload=b"", at=ZONED)),
         (pydantic.RootModel[dict[int, str]], pydantic.RootModel[dict[int, str]]({1: "a"})),
     ],
     "Optional": [(int | None, None), (Review | None, REVIEW), (Holder | None, None)],

@@ -58,6 +58,10 @@ class Item(pydantic.BaseModel):
     raw: bytes = b""
 
 
+class KeysMeet(pydantic.BaseModel):
+    counts: dict[int | str, int]
+
+
 class Simple(pydantic.BaseModel):
     n: int
 
@@ -248,6 +252,7 @@ UNREADABLE: list[tuple[Any, str]] = [
     (dict[bool, int], "keys"),
     (Optional[complex], "complex"),  # noqa: UP045 -- the old spelling must be understood
     (list[set[range]], "range"),
+    (list[KeysMeet], "told apart"),
     (WithDeque, "deque"),
     (Lost, "NowhereToBeFound"),
     (Mixed, "str or all int"),

@@ -149,10 +149,10 @@ def restore_model(cls: type[BaseModel], value: Any) -> BaseModel:
         if not plan.foreign:
             return cls.__pydantic_validator__.validate_json(msgspec.json.encode(value))  # type: ignore[no-any-return]
         if plan.root:
-            return cls.model_validate(_ready(plan.fields[0], value, strict=plan.strict, trail=""))
+            return cls.model_validate(_ready(plan.fields[0], value, ""))
         if isinstance(value, dict):
             value = value | {
-                field.key: _ready(field, value[field.key], strict=plan.strict, trail=step(field.name))
+                field.key: _ready(field, value[field.key], step(field.name))
                 for field in plan.fields
                 if field.key in value
             }
@@ -162,9 +162,9 @@ def restore_model(cls: type[BaseModel], value: Any) -> BaseModel:
         raise Mismatch(text, join(loc)) from error
 
 
-def _ready(field: FieldPlan, value: Any, *, strict: bool, trail: str) -> Any:
-    """Return bytes and Structs made ready by our rules; the rest is left to pydantic unless the model is strict."""
-    if field.custom or not (field.foreign or strict):
+def _ready(field: FieldPlan, value: Any, trail: str) -> Any:
+    """Return bytes and Structs made ready by our rules; the rest is left to pydantic unless the field is strict."""
+    if field.custom or not (field.foreign or field.strict):
         return value
     try:
         return msgspec.convert(value, field.annotation, dec_hook=restore, str_keys=True)

@@ -18,7 +18,7 @@ def encode(value: Any) -> bytes:
     """Return the value as JSON in UTF-8, in the forms that docs/types.md lists.
 
     Raises EncodeError with the path to whatever is not carried; a retry never helps. Nothing is changed, left out or
-    replaced by null on the way. Equal values give equal bytes in every process (sets are written in a fixed order).
+    replaced by null on the way. The bytes are the same in every process: sets are written in a fixed order.
     """
     if scan(value):
         try:

@@ -21,19 +21,23 @@ from pydantic.types import EncodedBytes, EncodedStr
 
 from .survey import bare, class_name, is_model, parts, survey
 
-_SERIALIZERS = (pydantic.PlainSerializer, pydantic.WrapSerializer, EncodedBytes, EncodedStr)
+_SERIALIZERS = (pydantic.PlainSerializer, pydantic.WrapSerializer, EncodedBytes, EncodedStr, pydantic.Json)
 _SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """One field: its name in Python, its key on the wire, who writes it, and whether the codec must help to read it."""
+    """One field: its name, its key on the wire, who writes it, and what the codec does before pydantic reads it.
+
+    `foreign` fields hold what pydantic reads by other rules; `strict` ones take no JSON text for, say, a datetime.
+    """
 
     name: str
     key: str
     annotation: Any
     custom: bool
     foreign: bool
+    strict: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,6 @@ class ModelPlan:
     whole: bool
     root: bool
     foreign: bool
-    strict: bool
     refusal: str | None
 
 
@@ -64,7 +67,6 @@ def plan_of(cls: type[BaseModel]) -> ModelPlan:
         whole=whole,
         root=issubclass(cls, RootModel),
         foreign=not whole and any(field.foreign for field in fields),
-        strict=bool(cls.model_config.get("strict")),
         refusal=None if whole else _refusal(fields, explicit),
     )
 
@@ -72,7 +74,15 @@ def plan_of(cls: type[BaseModel]) -> ModelPlan:
 def _field_plan(cls: type[BaseModel], name: str, info: FieldInfo, explicit: bool) -> FieldPlan:
     inside = survey(info.annotation, inside_model=True)
     custom = explicit or bool(survey(info.annotation, inside_model=True, through_models=False).custom)
-    return FieldPlan(name, _wire_key(cls, name, info), info.annotation, custom, inside.foreign and not custom)
+    strict = bool(cls.model_config.get("strict")) or any(isinstance(entry, pydantic.Strict) for entry in info.metadata)
+    return FieldPlan(
+        name=name,
+        key=_wire_key(cls, name, info),
+        annotation=info.annotation,
+        custom=custom,
+        foreign=inside.foreign and not custom,
+        strict=strict,
+    )
 
 
 def _wire_key(cls: type[BaseModel], name: str, info: FieldInfo) -> str:
@@ -112,14 +122,18 @@ def _unreadable(annotation: Any) -> str | None:
 def _serializes(part: FieldInfo | Any, seen: set[int]) -> bool:
     """Say whether an annotation carries a pydantic serializer, at the top or inside; models below are left out."""
     if isinstance(part, FieldInfo):
-        return any(isinstance(entry, _SERIALIZERS) for entry in part.metadata) or _serializes(part.annotation, seen)
+        return any(map(_is_serializer, part.metadata)) or _serializes(part.annotation, seen)
     if id(part) in seen or is_model(part):
         return False
     seen.add(id(part))
     if get_origin(part) is typing.Annotated:
         inner, *metadata = get_args(part)
-        return any(isinstance(entry, _SERIALIZERS) for entry in metadata) or _serializes(inner, seen)
+        return any(map(_is_serializer, metadata)) or _serializes(inner, seen)
     return any(_serializes(child, seen) for child in parts(part, []))
+
+
+def _is_serializer(entry: Any) -> bool:
+    return isinstance(entry, _SERIALIZERS) or entry is pydantic.Json
 
 
 def _holds_secret(part: Any, seen: set[int]) -> bool:

@@ -21,7 +21,7 @@ def json_schema(type_: Any) -> dict[str, Any] | None:
     defs: dict[str, Any] = {}
     try:
         schema = _of(type_, defs)
-    except (TypeError, NotImplementedError, PydanticInvalidForJsonSchema, PydanticUserError):
+    except (TypeError, NotImplementedError, NameError, PydanticInvalidForJsonSchema, PydanticUserError):
         return None
     return schema | {"$defs": dict(sorted(defs.items()))} if defs else schema
 

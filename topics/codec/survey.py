@@ -83,7 +83,7 @@ def survey(declared: Any, *, inside_model: bool = False, through_models: bool = 
 
 def _note(found: Survey, type_: Any, inside: bool) -> None:
     origin = get_origin(type_)
-    if origin in _MAPPINGS and not inside:
+    if origin in _MAPPINGS:
         _check_keys(found, get_args(type_))
     if origin is not None:
         return
