@@ -1,1 +1,13 @@
-"""The HTTP edge: native API, event streams, protocol bindings. Knows `topics` and `store`."""
+"""The gateway: HTTP, server-sent events and the dashboard over what topics say and the store holds.
+
+From the bottom: `config`, `errors`, `problems` (errors as answers), `link` (the broker), `shelf` (the read model),
+`models` and `translate` (what goes in and out), `sse/` (event streams), `desk` (all of these), `routes/`, `app`,
+`server`.
+"""
+
+from .app import create_app
+from .config import GatewaySettings
+from .errors import GatewayError
+from .server import serve
+
+__all__ = ["GatewayError", "GatewaySettings", "create_app", "serve"]

@@ -1,0 +1,241 @@
+"""Runs: create, list, look at, wait for, cancel; their tree, their journal, their input and result."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime
+
+from ...store.journal import Seen, entries
+from ...store.projection import RunFilter
+from ...topics import reads, trace
+from ...topics.errors import Conflict, InvalidMessage, NotFound
+from ...topics.messages import Payload, RunRecord, Status, Step, TaskRequest, encode
+from .. import models as out
+from .. import translate
+from ..desk import At, Desk, RunPath
+from ..errors import BadRequest, BodyTooLarge, InvalidRequest
+from ..strict import StrictRoute, raw_field
+
+router = APIRouter(tags=["runs"], route_class=StrictRoute)
+
+MAX_SEQUENCE = 2**63 - 1
+Limit = Annotated[int, Query(ge=1, le=500, description="Rows of a page")]
+MinSequence = Annotated[
+    int,
+    Query(ge=0, le=MAX_SEQUENCE, description="Wait (up to 5 s) until the read model has applied this stream sequence"),
+]
+
+
+@router.post("/runs", status_code=202, response_model=out.RunCreated, summary="Create a run",
+             responses={200: {"model": out.RunCreated, "description": "The run existed already"}})  # fmt: skip
+async def create(
+    task: out.RunCreate,
+    request: Request,
+    response: Response,
+    desk: At,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+) -> out.RunCreated:
+    """Answers once the run is durable. The same idempotency key and request give the same run (`duplicate` is true)."""
+    key = _same_key(task.idempotency_key, idempotency_key)
+    value = await raw_field(request, "input")
+    _check_metadata(desk, task.metadata)
+    inbound = request.headers.get(trace.HEADER)
+    with trace.span("POST /runs", trace.extract(request.headers), attributes={"agent": task.agent or task.topic or ""}):
+        asked = TaskRequest(
+            agent=task.agent, topic=task.topic, run=task.run, key=key, thread=task.thread, metadata=task.metadata,
+            trace=trace.traceparent() or (inbound if trace.parse(inbound) else None),
+        )  # fmt: skip
+        try:
+            reply = await desk.submitter.submit(asked, value)
+        except Conflict:
+            desk.metrics.submitted.labels("refused").inc()
+            raise
+    desk.metrics.submitted.labels("duplicate" if reply.duplicate else "created").inc()
+    if reply.run is None or reply.status is None:
+        raise InvalidMessage("the coordinator's answer names no run")
+    response.headers["location"] = f"/runs/{reply.run}"
+    response.status_code = 200 if reply.duplicate else 202
+    return translate.created(reply)
+
+
+def _same_key(in_body: str | None, in_header: str | None) -> str | None:
+    if in_body is not None and in_header is not None and in_body != in_header:
+        raise BadRequest("idempotency_key in the body and the header Idempotency-Key differ: give one of them")
+    return in_body if in_body is not None else in_header
+
+
+def _check_metadata(desk: Desk, metadata: dict[str, Any] | None) -> None:
+    size = len(encode(metadata)) if metadata else 0
+    limit = desk.link.bus.inline_limit
+    if size > limit:
+        raise BodyTooLarge(
+            f"metadata has {size} bytes, at most {limit} are allowed: put large values into input", limit=limit
+        )
+
+
+@router.get("/runs", response_model=out.RunPage, summary="List runs")
+async def list_runs(
+    desk: At,
+    response: Response,
+    status: Annotated[list[Status] | None, Query(description="May be repeated")] = None,
+    agent: str | None = None,
+    topic: str | None = None,
+    thread: str | None = None,
+    parent: str | None = None,
+    root: str | None = None,
+    metadata: Annotated[list[str] | None, Query(description="`key:value`, may be repeated; all must match")] = None,
+    created_after: AwareDatetime | None = None,
+    created_before: AwareDatetime | None = None,
+    limit: Limit = 50,
+    cursor: str | None = None,
+    min_sequence: MinSequence = 0,
+) -> out.RunPage:
+    """Newest first, from the read model: `applied` says how much of the log the list reflects."""
+    filters = RunFilter(
+        status=tuple(status or ()), agent=agent, topic=topic, thread=thread, parent=parent, root=root,
+        metadata=_pairs(metadata), created_after=created_after, created_before=created_before,
+    )  # fmt: skip
+    projection = await desk.shelf.projection(min_sequence)
+    try:
+        page = await projection.runs(filters, limit=limit, cursor=cursor)
+    except OverflowError as error:
+        raise InvalidRequest("a time lies outside the years 1 to 9999 in UTC") from error
+    response.headers["callboard-applied-sequence"] = str(page.applied)
+    return out.RunPage(runs=[translate.row(found) for found in page.items], next=page.next, applied=page.applied)
+
+
+def _pairs(texts: list[str] | None) -> dict[str, str] | None:
+    pairs: dict[str, str] = {}
+    for text in texts or []:
+        key, colon, value = text.partition(":")
+        if not colon or not key:
+            raise InvalidRequest(f"metadata filter {text[:80]!r} must be key:value")
+        pairs[key] = value
+    return pairs or None
+
+
+@router.get("/runs/{run}", response_model=out.Run, summary="One run")
+async def show(run: RunPath, desk: At) -> out.Run:
+    """From the log: as it is now."""
+    found = await desk.link.log.require(run)
+    return translate.run(found.record, found.sequence)
+
+
+@router.get("/runs/{run}/tree", response_model=out.RunTree, summary="A run and its descendants")
+async def tree(run: RunPath, desk: At) -> out.RunTree:
+    """From the log, oldest first; each run names its parent."""
+    records = _below(run, await desk.link.log.tree(run))
+    if not records:
+        raise NotFound(f"there is no run {run}", run=run)
+    counts: dict[Status, int] = {}
+    for record in records:
+        counts[record.status] = counts.get(record.status, 0) + 1
+    return out.RunTree(
+        run=run, root=records[0].root, runs=[translate.summary(record) for record in records], counts=counts
+    )
+
+
+def _below(run: str, records: list[RunRecord]) -> list[RunRecord]:
+    children: dict[str | None, list[str]] = {}
+    for record in records:
+        children.setdefault(record.parent, []).append(record.id)
+    wanted, todo = {run}, [run]
+    while todo:
+        found = [child for child in children.get(todo.pop(), ()) if child not in wanted]
+        wanted.update(found)
+        todo += found
+    return [record for record in records if record.id in wanted]
+
+
+@router.get("/runs/{run}/wait", response_model=out.Run, summary="Wait for the end of a run",
+            responses={202: {"model": out.Run, "description": "The run has not ended in this time"}})  # fmt: skip
+async def wait(
+    run: RunPath,
+    desk: At,
+    response: Response,
+    timeout: Annotated[float, Query(ge=0, le=3600, description="Seconds, at most the gateway's limit")] = 30.0,
+) -> out.Run:
+    """200 with the run once it has ended; 202 with the run as it is when the time is up."""
+    found = await desk.link.log.require(run)
+    record, sequence = found.record, found.sequence
+    limit = min(timeout, desk.settings.wait_limit_s)
+    if not record.terminal and limit > 0:
+        record = await desk.hubs.unless_closing(desk.submitter.wait(run, limit)) or record
+        return _waited(record, None, response)
+    return _waited(record, sequence, response)
+
+
+def _waited(record: RunRecord, sequence: int | None, response: Response) -> out.Run:
+    response.status_code = 200 if record.terminal else 202
+    return translate.run(record, sequence)
+
+
+@router.post("/runs/{run}/cancel", status_code=202, response_model=out.Run, summary="Cancel a run",
+             responses={200: {"model": out.Run, "description": "The run has ended"}})  # fmt: skip
+async def cancel(
+    run: RunPath, desk: At, response: Response, request: Annotated[out.CancelRequest | None, Body()] = None
+) -> out.Run:
+    """Asks the run to stop at its next safe boundary; the answer shows it after the request was taken."""
+    record = await desk.submitter.command(run, "cancel", request.reason if request else None)
+    response.status_code = 200 if record.terminal else 202
+    return translate.run(record)
+
+
+@router.get("/runs/{run}/steps", response_model=out.StepPage, summary="The journal of a run")
+async def steps(
+    run: RunPath,
+    desk: At,
+    after: Annotated[int, Query(ge=0, le=MAX_SEQUENCE, description="Continue after this stream sequence")] = 0,
+    limit: Limit = 500,
+) -> out.StepPage:
+    """Finished steps, children started, timers, in the order of the log. A page may exceed the limit by the entries of
+    one message."""
+    await desk.link.log.require(run)
+    bus, found, seen = desk.link.bus, list[out.StepOut](), Seen()
+    subject = bus.subjects.event(run, "step")
+    while True:
+        page, pending = await reads.page_after(bus, bus.subjects.events, subject, after, limit)
+        for stored in page:
+            after = stored.sequence
+            found += _steps_in(stored, seen)
+            if len(found) >= limit:
+                return out.StepPage(steps=found, next=after)
+        if not page or not pending:
+            return out.StepPage(steps=found, next=None)
+
+
+def _steps_in(stored: reads.Stored, seen: Seen) -> list[out.StepOut]:
+    try:
+        found = entries(stored)
+    except InvalidMessage:
+        return []  # not an entry: shown in the event stream, never as a step
+    return [translate.step(stored, entry) for entry in found if isinstance(entry, Step) and seen.fresh(entry)]
+
+
+@router.get("/runs/{run}/input", summary="The input of a run", response_class=JSONResponse)
+async def input_of(run: RunPath, desk: At) -> Response:
+    """The value as it was sent, of any size."""
+    record = (await desk.link.log.require(run)).record
+    return await _value(desk, record.input)
+
+
+@router.get("/runs/{run}/result", summary="The result of a run", response_class=JSONResponse)
+async def result_of(run: RunPath, desk: At) -> Response:
+    """The value as the agent returned it, of any size; 404 while there is none."""
+    record = (await desk.link.log.require(run)).record
+    if record.result is None:
+        raise NotFound(f"run {run} has no result: it is {record.status}", run=run, run_status=record.status)
+    return await _value(desk, record.result)
+
+
+async def _value(desk: Desk, payload: Payload) -> Response:
+    data = await desk.blobs.value(payload)
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except msgspec.MsgspecError as error:
+        raise InvalidMessage(f"the stored value is not JSON: {error}") from error
+    return Response(data, media_type="application/json")

@@ -1,0 +1,106 @@
+"""The answer of an event stream: one client's way through a log, at its own pace.
+
+A client that reads slowly holds its own connection back and nothing else: no queue grows for it, what it has not read
+yet stays in the shared tail, or in the log once the tail has moved on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ...topics.errors import CallboardError
+from .block import Kinds
+from .hub import Hub
+from .hubs import Hubs
+from .position import WHOLE, Position
+
+_RETRY = b"retry: 1000\n\n"
+_PING = b": ping\n\n"
+_CLOSING = b": the gateway closes; connect again\nretry: 200\n\n"
+_UNAVAILABLE_S = 0.25
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no", "content-type": "text/event-stream; charset=utf-8"}
+
+
+class EventStream(Response):
+    """Streams a log as server-sent events, from `after` on. Takes over a hub that was acquired, and releases it."""
+
+    def __init__(
+        self,
+        hubs: Hubs,
+        hub: Hub,
+        after: Position,
+        *,
+        kinds: Kinds | None,
+        follow: bool,
+        ping_s: float,
+        sent: Callable[[int], None],
+    ) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._hubs, self._hub, self._position = hubs, hub, after
+        self._kinds, self._ping_s, self._sent = kinds, ping_s, sent
+        self._until = None if follow else (hub.head, WHOLE)
+
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+        """Sends until the run has ended, the client has gone or the gateway closes."""
+        sender = asyncio.create_task(self._send(send), name="sse-send")
+        gone = asyncio.create_task(_disconnected(receive), name="sse-gone")
+        try:
+            await asyncio.wait((sender, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sender, gone):
+                task.cancel()
+            await asyncio.wait((sender, gone))
+            self._hubs.release(self._hub)
+        if not sender.cancelled():
+            await sender
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
+        async with aclosing(self._chunks()) as chunks:
+            async for data in chunks:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        hub, closing = self._hub, self._hubs.closing
+        while not closing.done():
+            news = hub.news
+            done = self._over()
+            if done is not None:
+                yield done
+                return
+            try:
+                chunk = await hub.chunk(self._position, self._until, self._kinds)
+            except CallboardError:  # the broker is away: the stream stays open and goes on when it is back
+                await asyncio.wait((closing,), timeout=_UNAVAILABLE_S)
+                continue
+            if chunk is not None:
+                self._position = chunk.end
+                if chunk.data:
+                    self._sent(chunk.frames)
+                    yield chunk.data
+                continue
+            found, _ = await asyncio.wait((news, closing), timeout=self._ping_s, return_when=asyncio.FIRST_COMPLETED)
+            if not found:
+                yield _PING
+        yield _CLOSING
+
+    def _over(self) -> bytes | None:
+        end = self._hub.ending.at
+        if end is not None and self._position >= (end, WHOLE):
+            return b'event: end\ndata: {"sequence":%d,"ended":true}\n\n' % end
+        if self._until is not None and self._position >= self._until:
+            return b'event: end\ndata: {"sequence":%d,"ended":false}\n\n' % self._position[0]
+        return None
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
