@@ -11,7 +11,7 @@ from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.ids import root_of
 from ...topics.messages import Command, RunRecord, Status, Work, encode
-from .effects import CheckChildren, Dispatch, Effect, TellParent, Timer, owed
+from .effects import CheckChildren, Dispatch, Effect, Notify, TellParent, Timer, owed
 from .ledger import Ledger
 from .transitions import Wake
 
@@ -41,8 +41,13 @@ class Carrier:
             case TellParent():
                 command = Command(child=effect.child)
                 await self._bus.store(self._bus.subjects.command(effect.parent, "child"), encode(command))
+            case Notify():
+                self._notify(effect.worker, Command(run=effect.run, verb="cancel", epoch=effect.epoch))
             case _:
                 assert_never(effect)
+
+    def _notify(self, worker: str, notice: Command) -> None:
+        self._bus.publish(f"{self._bus.subjects.worker}.{worker}.notice", encode(notice))
 
     def begin_dispatch(self, effect: Dispatch) -> asyncio.Future[int]:
         """Publishes a work message; the future is done when it is stored."""
@@ -67,6 +72,8 @@ class Carrier:
     async def check_children(self, run: str) -> bool:
         """Wakes the run if one of the groups that it waits for has ended as a whole. False: not yet."""
         loaded = await self._ledger.load(run)
+        if loaded is not None and loaded.record.status is Status.RUNNING and loaded.record.worker:
+            self._notify(loaded.record.worker, Command(run=run, verb="child"))
         if loaded is None or loaded.record.status is not Status.WAITING or not loaded.record.waits:
             return True
         if not await self._group_ended(loaded.record):

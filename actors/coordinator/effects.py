@@ -41,7 +41,15 @@ class TellParent(Struct, frozen=True):
     child: str
 
 
-Effect = Dispatch | Timer | CheckChildren | TellParent
+class Notify(Struct, frozen=True):
+    """Tell the worker that its run is to stop. May be lost: the fence and the cancel deadline make up for it."""
+
+    worker: str
+    run: str
+    epoch: int
+
+
+Effect = Dispatch | Timer | CheckChildren | TellParent | Notify
 
 
 def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
@@ -54,11 +62,12 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
             assert record.wake_at is not None
             return (Timer(run, "due", record.wake_at, dispatch=record.dispatch),)
         case Status.WAITING:
-            timer = (Timer(run, "wake", record.wake_at),) if record.wake_at is not None else ()
-            return (*timer, CheckChildren(run)) if record.waits else timer
+            clock = (Timer(run, "wake", record.wake_at),) if record.wake_at is not None else ()
+            return (*clock, CheckChildren(run)) if record.waits else clock
         case Status.CANCEL_REQUESTED:
             deadline = record.updated_at + timedelta(seconds=cancel_grace_s)
-            return (Timer(run, "cancel_deadline", deadline, epoch=record.epoch),)
+            timer = Timer(run, "cancel_deadline", deadline, epoch=record.epoch)
+            return (Notify(record.worker, run, record.epoch), timer) if record.worker else (timer,)
         case _ if record.terminal and record.parent is not None and not record.detached:
             return (TellParent(record.parent, run),)
         case _:

@@ -1,0 +1,149 @@
+"""`@agent`: how an author declares an agent, its topics and its limits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Generic, TypeVar
+
+from ..topics import codec
+from ..topics.errors import CallboardError, InvalidInput
+from ..topics.messages import AgentInfo, RetryPolicy
+from ..topics.subjects import require_token
+
+R = TypeVar("R")
+
+
+class Terminal(CallboardError):
+    """Raise it in an agent or a step to end the run as failed at once: no further attempt would help."""
+
+    code: ClassVar[str] = "terminal"
+    retryable: ClassVar[bool] = False
+
+
+class Retryable(CallboardError):
+    """Raise it in an agent to have the attempt repeated under the agent's retry policy, whatever its lists say."""
+
+    code: ClassVar[str] = "retryable"
+    retryable: ClassVar[bool] = True
+
+
+TRANSIENT: tuple[type[BaseException], ...] = (OSError, TimeoutError)
+"""What is repeated when the author says nothing: the network, the disk, a limit of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """When and how a failed attempt of a run, or a failed step, is repeated.
+
+    The n-th repetition waits `initial · factor^(n-1)`, at most `maximum`; the last `jitter` (0 to 1) of it is random."""
+
+    max_attempts: int = 3
+    """The first included. 1 never repeats."""
+    initial: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    maximum: timedelta = timedelta(seconds=60)
+    jitter: float = 0.1
+    on: tuple[type[BaseException], ...] = (Exception,)
+    """Errors that are repeated. `Terminal` and a bad input never are, `Retryable` always is."""
+    never: tuple[type[BaseException], ...] = ()
+    """Errors that are not repeated although `on` names them."""
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise InvalidInput(f"{self}: max_attempts and factor are at least 1, jitter is 0 to 1")
+        if self.initial < timedelta(0) or self.maximum < timedelta(0):
+            raise InvalidInput(f"{self}: delays cannot be negative")
+
+    def covers(self, error: BaseException) -> bool:
+        """Whether this error is worth another try."""
+        if isinstance(error, Terminal | codec.EncodeError | codec.DecodeError):
+            return False
+        if isinstance(error, Retryable):
+            return True
+        if isinstance(error, CallboardError) and type(error) not in self.on:
+            return error.retryable
+        return isinstance(error, self.on) and not isinstance(error, self.never)
+
+    def policy(self) -> RetryPolicy:
+        """Its part that the coordinator needs."""
+        return RetryPolicy(
+            max_attempts=self.max_attempts,
+            initial=self.initial.total_seconds(),
+            factor=self.factor,
+            maximum=self.maximum.total_seconds(),
+            jitter=self.jitter,
+        )
+
+
+DEFAULT_RETRY = Retry(on=TRANSIENT)
+"""Three attempts for transient errors, none for others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Agent(Generic[R]):
+    """A declared agent. Calling it calls its function: tests need no runtime."""
+
+    name: str
+    fn: Callable[..., Awaitable[R]]
+    topics: tuple[str, ...]
+    retries: Retry
+    timeout: timedelta | None
+    version: str
+    description: str
+    input_type: Any
+    result_type: Any
+    takes_input: bool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:
+        return self.fn(*args, **kwargs)
+
+    def info(self) -> AgentInfo:
+        """What a worker registers."""
+        return AgentInfo(
+            name=self.name,
+            topics=list(self.topics),
+            version=self.version,
+            description=self.description,
+            retry=self.retries.policy(),
+            timeout_s=self.timeout.total_seconds() if self.timeout else None,
+            input_schema=codec.json_schema(self.input_type),
+            output_schema=codec.json_schema(self.result_type),
+        )
+
+
+def agent(
+    name: str,
+    *,
+    topics: Sequence[str] = (),
+    retries: Retry = DEFAULT_RETRY,
+    timeout: timedelta | None = None,
+    version: str = "",
+    description: str | None = None,
+) -> Callable[[Callable[..., Awaitable[R]]], Agent[R]]:
+    """Declares an async function `(ctx, input) -> result` as the agent `name`, subscribed to `topics`.
+
+    Input and result are typed by annotation. `timeout` limits one attempt. `description` defaults to the docstring's first line.
+    Raises InvalidSubject for a name or topic that cannot be a subject token, InvalidInput for a function that cannot be called so."""
+    require_token("agent", name)
+    if isinstance(topics, str):
+        raise InvalidInput(f"topics of agent {name!r} must be a list of names: write topics=[{topics!r}]")
+    for topic in topics:
+        require_token("topic", topic)
+    if timeout is not None and timeout <= timedelta(0):
+        raise InvalidInput(f"timeout of agent {name!r} must be positive, not {timeout}")
+
+    def declare(fn: Callable[..., Awaitable[R]]) -> Agent[R]:
+        if not inspect.iscoroutinefunction(fn):
+            raise InvalidInput(f"agent {name!r} must be an async function: write `async def {getattr(fn, '__name__', '')}`")
+        input_type, result_type = codec.handler_types(fn)
+        doc = (inspect.getdoc(fn) or "").partition("\n")[0]
+        return Agent(
+            name=name, fn=fn, topics=tuple(topics), retries=retries, timeout=timeout, version=version,
+            description=doc if description is None else description, input_type=input_type, result_type=result_type,
+            takes_input=len(inspect.signature(fn).parameters) > 1,
+        )  # fmt: skip
+
+    return declare

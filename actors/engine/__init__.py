@@ -1,0 +1,25 @@
+"""The code engine: carries out agents that are async functions with a context.
+
+    attempt ── context ── parts ─┬─ places      where in the code an operation stands
+                                 ├─ steps       journaled functions
+                                 ├─ children    child runs
+                                 ├─ hold        durable waits, and when to let go of the worker
+                                 └─ writer      fenced writes
+"""
+
+from .attempt import Attempt
+from .context import Child, Context, ThreadHandle
+from .errors import AttemptEnded, ChildFailed, EngineError, JournalMismatch, StepFailed, StepTimeout
+
+__all__ = [
+    "Attempt",
+    "AttemptEnded",
+    "Child",
+    "ChildFailed",
+    "Context",
+    "EngineError",
+    "JournalMismatch",
+    "StepFailed",
+    "StepTimeout",
+    "ThreadHandle",
+]

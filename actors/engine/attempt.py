@@ -1,0 +1,206 @@
+"""One attempt at a run, from its grant to its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from ...store.blobs import Blobs
+from ...store.journal import Journal, load_journal
+from ...store.log import EventLog
+from ...store.threads import Threads
+from ...topics import codec, trace
+from ...topics.bus import Bus
+from ...topics.client import head_bytes
+from ...topics.errors import CallboardError, StaleFence
+from ...topics.messages import ErrorInfo, Grant, Outcome, Payload
+from ..agent import Agent
+from ..publication import publication
+from .children import Children
+from .context import Context
+from .errors import AttemptEnded
+from .hold import Hold
+from .parts import Parts
+from .place import Places
+from .steps import Steps, failure
+from .writer import Writer
+
+log = logging.getLogger(__name__)
+
+_TRACE_CHARS = 4000
+_STOP_S = 5.0
+"""How long an agent's code may take to end after its attempt was ended; after that it is left behind, fenced off."""
+_BUSY_PATIENCE_S = 0.02
+
+
+class Attempt:
+    """Carries out one granted run. `execute()` gives its outcome, or None when the run belongs to somebody else now."""
+
+    def __init__(
+        self, bus: Bus, blobs: Blobs, agent: Agent[Any], grant: Grant, *, known: dict[str, Agent[Any]],
+        threads: Executor, crowded: Callable[[], bool], patience_s: float, worker: str,
+    ) -> None:  # fmt: skip
+        assert grant.record is not None
+        self.record = grant.record
+        self._bus, self._blobs, self._agent, self._known, self._threads = bus, blobs, agent, known, threads
+        self._fence, self._worker = grant.fence, worker
+        self._log = EventLog(bus)
+        self._crowded, self._patience_s = crowded, patience_s
+        self._interrupted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._writer = Writer(self._log, self.record.id, grant.fence, bus.inline_limit * 2, self._lost)
+        self._hold = Hold(self._patience, lambda: self.interrupt("suspended"))
+        self._children = Children(bus, self._log, self.record, self._hold, self._lost)
+        self._parts: Parts | None = None
+
+    # -- from outside -------------------------------------------------------------------------------------------
+
+    def interrupt(self, why: str) -> None:
+        """Ends the attempt at its next safe boundary: `suspended`, `stopped` (canceled), `released`, `timed_out`, `lost`."""
+        if not self._interrupted.done():
+            self._interrupted.set_result(why)
+
+    def child_ended(self) -> None:
+        """A child of this run has ended."""
+        self._children.told()
+
+    def _lost(self, error: BaseException) -> None:
+        log.info("run %s attempt %d is owned by somebody else now: %s", self.record.id, self.record.attempt, error)
+        self.interrupt("lost")
+
+    def _patience(self) -> float:
+        return _BUSY_PATIENCE_S if self._crowded() else self._patience_s
+
+    # -- execution ----------------------------------------------------------------------------------------------
+
+    async def execute(self) -> Outcome | None:
+        """Runs the agent's function to its end, or to an interruption."""
+        record = self.record
+        if not trace.enabled():
+            return await self._execute()
+        attributes: dict[str, str | int] = {
+            "callboard.run": record.id, "callboard.root": record.root, "callboard.agent": record.agent,
+            "callboard.attempt": record.attempt,
+        }  # fmt: skip
+        with trace.span(f"run {record.agent}", parent=record.trace, attributes=attributes):
+            return await self._execute()
+
+    async def _execute(self) -> Outcome | None:
+        limit = self._agent.timeout
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(limit.total_seconds(), self.interrupt, "timed_out") if limit else None
+        work = asyncio.create_task(self._work(), name=f"run-{self.record.id}")
+        try:
+            await asyncio.wait((work, self._interrupted), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return self._verdict(work)
+            return await self._stop(work, self._interrupted.result())
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._close()
+            await self._children.close()
+
+    def _close(self) -> None:
+        ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} has ended: its context serves no more")
+        if self._parts is not None and self._parts.ended is None:
+            self._parts.ended = ended
+        self._hold.close()
+        self._writer.close(ended)
+
+    async def _work(self) -> Outcome:
+        """Everything that the run's own code takes part in; what it raises is the run's failure."""
+        record = self.record
+        journal = await load_journal(self._log, record.id) if record.attempt > 1 else Journal()
+        args = [Context(self._assemble(journal))]
+        if self._agent.takes_input:
+            args.append(codec.decode(await self._blobs.value(record.input), self._agent.input_type))
+        result = await self._agent.fn(*args)
+        value = await self._blobs.payload(codec.encode(result))
+        await self._writer.flush()
+        return self._outcome("completed", value=value)
+
+    def _assemble(self, journal: Journal) -> Parts:
+        steps = Steps(journal, self._writer, self._blobs, self._hold, self._threads, self.record.attempt)
+        fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
+        self._parts = Parts(
+            bus=self._bus, record=self.record, journal=journal, writer=self._writer, blobs=self._blobs, hold=self._hold,
+            steps=steps, children=self._children, threads=Threads(self._bus), places=Places(), known=self._known,
+            logger=logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields),
+            publish=self._publish,
+        )  # fmt: skip
+        return self._parts
+
+    async def _publish(self, topic: str, data: bytes, key: str | None) -> int:
+        subject, headers = publication(self._bus.subjects, topic, key)
+        return await self._bus.store(subject, data, head_bytes(headers) if headers else None)
+
+    def _verdict(self, work: asyncio.Task[Outcome]) -> Outcome | None:
+        if work.cancelled():
+            return self._outcome("failed", error=ErrorInfo(code="canceled_itself", message="the agent's code canceled its own task"))
+        error = work.exception()
+        if error is None:
+            return work.result()
+        if isinstance(error, StaleFence) or (self._interrupted.done() and self._interrupted.result() == "lost"):
+            return None
+        return self._outcome("failed", error=self._failure(error))
+
+    def _failure(self, error: BaseException) -> ErrorInfo:
+        text = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
+        info = failure(error, text)
+        cause = error.__cause__ if error.__cause__ is not None and isinstance(error, CallboardError) else error
+        covered = self._agent.retries.covers(cause)
+        return ErrorInfo(
+            code=info.code, message=info.message[:2000], type=info.type, retryable=covered, traceback=info.traceback or text,
+            details=info.details,
+        )  # fmt: skip
+
+    async def _stop(self, work: asyncio.Task[Outcome], why: str) -> Outcome | None:
+        """Ends the agent's code after an interruption, and says what became of the attempt."""
+        waits, wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
+        if self._parts is not None:
+            self._parts.ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} was ended: {why}")
+        work.cancel()
+        await asyncio.wait((work,), timeout=_STOP_S)
+        if not work.done():
+            log.warning("run %s: the code of agent %r does not end; it is left behind, fenced off", self.record.id, self.record.agent)
+        elif not work.cancelled() and work.exception() is None and why != "lost":
+            return work.result()  # it had ended in the same moment
+        if why == "lost":
+            return None
+        if why == "timed_out":
+            message = f"the attempt took longer than {self._agent.timeout}"
+            error = ErrorInfo(code="timed_out", message=message, retryable=self._agent.retries.covers(TimeoutError()))
+            return self._outcome("timed_out", error=error)
+        if why == "suspended":
+            return await self._suspended(waits, wake_at)
+        return self._outcome("stopped" if why == "stopped" else "released")
+
+    async def _suspended(self, waits: list[list[str]], wake_at: Any) -> Outcome | None:
+        try:
+            await self._writer.flush()
+        except StaleFence:
+            return None
+        except CallboardError as error:
+            return self._outcome("failed", error=self._failure(error))
+        return self._outcome("suspended", waits=waits or None, wake_at=wake_at)
+
+    def _group_limit(self) -> int:
+        return max(10, self._bus.inline_limit // 24)
+
+    def _outcome(
+        self, kind: Any, value: Payload | None = None, error: ErrorInfo | None = None, waits: list[list[str]] | None = None,
+        wake_at: Any = None,
+    ) -> Outcome:  # fmt: skip
+        record = self.record
+        steps = self._parts.steps if self._parts else None
+        return Outcome(
+            run=record.id, attempt=record.attempt, epoch=record.epoch, worker=self._worker, kind=kind, value=value,
+            error=error, waits=waits, wake_at=wake_at, steps=(steps.executed + steps.remembered) if steps else record.steps,
+        )  # fmt: skip

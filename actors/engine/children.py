@@ -1,0 +1,193 @@
+"""Child runs of one attempt: started together, waited for together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ...store.log import EventLog
+from ...topics.bus import Bus
+from ...topics.errors import CallboardError, NoResponders, StaleFence, Unavailable, error_from_code
+from ...topics.messages import TERMINAL, ChildRequest, ChildrenReply, ChildrenRequest, ChildState, RunRecord, encode
+from .hold import Group, Hold
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_MANY = 100
+_ANSWER_S = 10.0
+_PAUSE_S = 0.05
+_PAUSE_MAX_S = 1.0
+_LOOK_S = 1.0
+"""A word of the coordinator may be lost: while children are waited for, they are looked at this often."""
+
+
+class ChildCall(Coroutine[Any, Any, T], Generic[T]):
+    """What `ctx.call` gives: await it, gather it, or make a task of it. Started when it is first awaited."""
+
+    def __init__(self, run: Callable[[Group], Coroutine[Any, Any, T]]) -> None:
+        self._run = run
+        self._inner: Coroutine[Any, Any, T] | None = None
+        self.group = Group()
+
+    def _coroutine(self) -> Coroutine[Any, Any, T]:
+        if self._inner is None:
+            self._inner = self._run(self.group)
+        return self._inner
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine().__await__()
+
+    def send(self, value: Any) -> Any:
+        """Part of the coroutine protocol, so that `create_task` takes it."""
+        return self._coroutine().send(value)
+
+    def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None) -> Any:
+        """Part of the coroutine protocol."""
+        return self._coroutine().throw(typ) if val is None and tb is None else self._coroutine().throw(typ, val, tb)
+
+    def close(self) -> None:
+        """Part of the coroutine protocol."""
+        if self._inner is not None:
+            self._inner.close()
+
+
+class Children:
+    """Starts children and knows which have ended."""
+
+    def __init__(self, bus: Bus, event_log: EventLog, record: RunRecord, hold: Hold, lost: Callable[[BaseException], None]):
+        self._bus, self._log, self._record, self._hold, self._lost = bus, event_log, record, hold, lost
+        self._ended: dict[str, ChildState] = {}
+        self._waiting: dict[str, asyncio.Future[ChildState]] = {}
+        self._to_start: list[tuple[ChildRequest, asyncio.Future[ChildState]]] = []
+        self._starter: asyncio.Task[None] | None = None
+        self._looker: asyncio.Task[None] | None = None
+        self._told = asyncio.Event()
+
+    async def start(self, request: ChildRequest) -> ChildState:
+        """Starts a child, or finds it; several that are asked for at once travel in one request. Durable when it returns.
+
+        Raises StaleFence when the attempt does not own its run any more, InvalidInput for a bad agent name."""
+        future: asyncio.Future[ChildState] = asyncio.get_running_loop().create_future()
+        self._to_start.append((request, future))
+        if self._starter is None:
+            self._starter = asyncio.create_task(self._start_all())
+        state = await future
+        if state.status in TERMINAL:
+            self._ended[state.run] = state
+        return state
+
+    async def result(self, run: str, group: Group) -> ChildState:
+        """Waits for the end of a child that was started; the attempt may be suspended meanwhile."""
+        found = self._ended.get(run)
+        if found is not None:
+            return found
+        future = self._waiting.get(run)
+        if future is None:
+            future = self._waiting[run] = asyncio.get_running_loop().create_future()
+        if self._looker is None:
+            self._looker = asyncio.create_task(self._look())
+            self._told.set()  # what ended before is read at once
+        with self._hold.for_child(group, run):
+            return await asyncio.shield(future)
+
+    def told(self) -> None:
+        """The coordinator says that a child has ended."""
+        self._told.set()
+
+    async def close(self) -> None:
+        """Ends the tasks of this attempt."""
+        tasks = [task for task in (self._starter, self._looker) if task is not None]
+        for task in tasks:
+            task.cancel()
+        for future in [*self._waiting.values(), *(future for _, future in self._to_start)]:
+            future.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- start --------------------------------------------------------------------------------------------------
+
+    async def _start_all(self) -> None:
+        await asyncio.sleep(0)  # those asked for in this turn of the loop travel together
+        while self._to_start:
+            batch = self._take()
+            try:
+                states = await self._ask([request for request, _ in batch])
+            except CallboardError as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                if isinstance(error, StaleFence):
+                    self._lost(error)
+                continue
+            for (_, future), state in zip(batch, states, strict=True):
+                if not future.done():
+                    future.set_result(state)
+        self._starter = None
+
+    def _take(self) -> list[tuple[ChildRequest, asyncio.Future[ChildState]]]:
+        room = int(self._bus.max_payload * 0.8)
+        count = 0
+        for request, _ in self._to_start[:_MANY]:
+            room -= len(encode(request)) + 1
+            if room < 0 and count:
+                break
+            count += 1
+        batch, self._to_start = self._to_start[:count], self._to_start[count:]
+        return batch
+
+    async def _ask(self, requests: list[ChildRequest]) -> list[ChildState]:
+        record, pause, again = self._record, _PAUSE_S, False
+        while True:
+            body = ChildrenRequest(
+                parent=record.id, attempt=record.attempt, epoch=record.epoch, children=requests, again=again
+            )
+            try:
+                message = await self._bus.request(f"{self._bus.subjects.rpc}.children", encode(body), _ANSWER_S)
+                reply = msgspec.json.decode(message.data, type=ChildrenReply)
+            except (NoResponders, Unavailable) as error:
+                log.debug("children of %s: %s", record.id, error)
+            else:
+                if reply.error is None:
+                    return reply.children
+                if not reply.error.retryable:
+                    raise error_from_code(reply.error.code, reply.error.message, reply.error.details)
+            await asyncio.sleep(pause)
+            pause, again = min(pause * 2, _PAUSE_MAX_S), True
+
+    # -- wait ---------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Reads the children that are waited for, when told and now and then."""
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await self._told.wait()
+            except TimeoutError:
+                pass
+            self._told.clear()
+            pending = [run for run, future in self._waiting.items() if not future.done()]
+            if not pending:
+                continue
+            try:
+                records = await self._log.load_many(pending)
+            except CallboardError as error:
+                log.debug("children of %s: %s", self._record.id, error)
+                continue
+            for run, record in records.items():
+                if record.terminal:
+                    self._end(run, record)
+
+    def _end(self, run: str, record: RunRecord) -> None:
+        state = ChildState(
+            run=run, status=record.status, agent=record.agent, result=record.result, error=record.error
+        )
+        self._ended[run] = state
+        future = self._waiting.pop(run, None)
+        if future is not None and not future.done():
+            future.set_result(state)
+

@@ -1,0 +1,112 @@
+"""Durable waits: what an attempt waits for that needs no process, and when it is time to let go of the worker's slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+_RECHECK_S = 0.05
+
+
+class Group:
+    """Children that are waited for together: the run need not wake before all of them have ended."""
+
+    __slots__ = ("children",)
+
+    def __init__(self) -> None:
+        self.children: set[str] = set()
+
+
+class Hold:
+    """Knows what the attempt waits for. After `patience()` seconds of waiting with no step under way, `suspend` is called."""
+
+    def __init__(self, patience: Callable[[], float], suspend: Callable[[], None]) -> None:
+        self._patience, self._suspend = patience, suspend
+        self._groups: dict[Group, int] = {}
+        self._sleeps: list[datetime] = []
+        self._working = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """A step is under way: it would be lost, so the attempt is not suspended."""
+        self._working += 1
+        try:
+            yield
+        finally:
+            self._working -= 1
+
+    @contextmanager
+    def for_child(self, group: Group, child: str) -> Iterator[None]:
+        """The code waits for a child run."""
+        group.children.add(child)
+        self._groups[group] = self._groups.get(group, 0) + 1
+        self._arm(self._patience())
+        try:
+            yield
+        finally:
+            group.children.discard(child)
+            self._groups[group] -= 1
+            if not self._groups[group]:
+                del self._groups[group]
+            self._disarm()
+
+    @contextmanager
+    def until(self, moment: datetime) -> Iterator[None]:
+        """The code waits for a moment."""
+        self._sleeps.append(moment)
+        self._arm(self._patience())
+        try:
+            yield
+        finally:
+            self._sleeps.remove(moment)
+            self._disarm()
+
+    @property
+    def children(self) -> set[str]:
+        """All children that are waited for at this moment."""
+        return {child for group in self._groups for child in group.children}
+
+    def groups(self, limit: int) -> list[list[str]]:
+        """The groups with the suffixes of their children, at most `limit` names in all: a longer group is cut, which only
+        means that the run wakes early and waits for the rest."""
+        found: list[list[str]] = []
+        for group in self._groups:
+            names = sorted(child.partition("~")[2] for child in group.children)[:limit]
+            limit -= len(names)
+            if names:
+                found.append(names)
+            if limit <= 0:
+                break
+        return found
+
+    @property
+    def wake_at(self) -> datetime | None:
+        """The next moment that is waited for."""
+        return min(self._sleeps, default=None)
+
+    def _arm(self, delay: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(delay, self._expired)
+
+    def _disarm(self) -> None:
+        if not self._groups and not self._sleeps and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expired(self) -> None:
+        self._timer = None
+        if not self._groups and not self._sleeps:
+            return
+        if self._working:
+            self._arm(_RECHECK_S)
+        else:
+            self._suspend()
+
+    def close(self) -> None:
+        """No suspension any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

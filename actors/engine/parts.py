@@ -1,0 +1,57 @@
+"""What the context of one attempt is made of."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...store.blobs import Blobs
+from ...store.journal import Journal
+from ...store.threads import Threads
+from ...topics.bus import Bus
+from ...topics.messages import RunRecord
+from ..agent import Agent
+from .children import Children
+from .hold import Hold
+from .place import Places
+from .steps import Steps
+from .writer import Writer
+
+
+@dataclass
+class Parts:
+    """Everything that `Context` delegates to."""
+
+    bus: Bus
+    record: RunRecord
+    journal: Journal
+    writer: Writer
+    blobs: Blobs
+    hold: Hold
+    steps: Steps
+    children: Children
+    threads: Threads
+    places: Places
+    logger: logging.LoggerAdapter[logging.Logger]
+    publish: Callable[[str, bytes, str | None], Awaitable[int]]
+    known: dict[str, Agent[Any]]
+    ended: BaseException | None = None
+
+    @property
+    def salt(self) -> str:
+        """The installation's secret."""
+        return self.bus.salt
+
+    def check(self) -> None:
+        """Raises what ended the attempt, if it has ended: no operation begins after that."""
+        if self.ended is not None:
+            raise self.ended
+
+    def agent(self, agent: str | Agent[Any], returns: Any) -> tuple[str, Any]:
+        """Name and result type of an agent to call."""
+        if isinstance(agent, Agent):
+            return agent.name, agent.result_type if returns is None else returns
+        local = self.known.get(agent)
+        return agent, returns if returns is not None else (local.result_type if local else Any)

@@ -1,0 +1,223 @@
+"""The agent worker: an actor that takes work messages of its agents, carries the runs out, and hands their outcomes in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import msgspec
+
+from ...store.agents import AgentRegistry
+from ...store.blobs import Blobs
+from ...store.deadletters import DeadLetters
+from ...store.errors import info_of
+from ...topics.bus import Bus
+from ...topics.client import Message
+from ...topics.errors import CallboardError, InvalidInput, InvalidMessage
+from ...topics.ids import new_token
+from ...topics.messages import Claim, Command, Grant, Work
+from ...topics.pull import Delivery, Puller
+from ...topics.units import nanoseconds
+from ..actor import Actor, SignalSource, Source
+from ..agent import Agent
+from ..context import ActorContext
+from ..engine import Attempt
+from .desk import Desk
+
+log = logging.getLogger(__name__)
+
+_LATER_S = 0.1
+_LATER_MAX_S = 2.0
+_MAX_ACK_PENDING = 20_000
+_HAND_BACK_S = 8.0
+
+_decode_work = msgspec.json.Decoder(Work).decode
+_decode_notice = msgspec.json.Decoder(Command).decode
+
+
+class Leases(Protocol):
+    """What keeps the work messages of this process alive; see `runtime.lease`."""
+
+    def add(self, reply_subject: str, run: str) -> None:
+        """Keeps the message that is acknowledged on `reply_subject`."""
+        ...
+
+    def remove(self, reply_subject: str) -> None:
+        """Keeps it no longer."""
+        ...
+
+
+class AgentWorker(Actor):
+    """Serves `agents` with at most `concurrency` runs at once.
+
+    `lease_s`: a work message that is neither acknowledged nor renewed for so long goes to another worker. `patience_s`: how long a run that
+    only waits (for children, for a clock) keeps its slot while no other run wants it. `worker`: the id under which the host
+    answers pings; a run is taken from a worker whose id nobody answers for."""
+
+    def __init__(
+        self, bus: Bus, agents: Sequence[Agent[Any]], leases: Leases, *, worker: str | None = None, concurrency: int = 16,
+        lease_s: float = 30.0, patience_s: float = 2.0,
+    ) -> None:  # fmt: skip
+        names = [agent.name for agent in agents]
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"two agents have one name: {sorted(name for name in set(names) if names.count(name) > 1)}")
+        self._bus, self._leases = bus, leases
+        self._agents = {agent.name: agent for agent in agents}
+        self.worker = worker or new_token(12)
+        self._concurrency, self._lease_s, self._patience_s = concurrency, lease_s, patience_s
+        self._blobs = Blobs(bus)
+        self._desk = Desk(bus, self.worker)
+        self._dead = DeadLetters(bus)
+        self._threads = ThreadPoolExecutor(max_workers=concurrency * 2 + 4, thread_name_prefix="callboard-step")
+        self._pullers: list[Puller] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[str, Attempt] = {}
+        self._draining = False
+
+    @property
+    def name(self) -> str:
+        """`worker`."""
+        return "worker"
+
+    def beat(self) -> dict[str, Any]:
+        """What this worker serves and holds."""
+        return {"agents": list(self._agents), "concurrency": self._concurrency, "running": list(self._running)}
+
+    def sources(self) -> list[Source]:
+        """Notices of the coordinators: a run was canceled, a child has ended. They may be lost: fences and looks make up for it."""
+        return [SignalSource(f"{self._bus.subjects.worker}.{self.worker}.notice", self._on_notice)]
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def started(self, ctx: ActorContext) -> None:
+        """Registers the agents and begins to pull, one durable consumer an agent."""
+        registry = AgentRegistry(self._bus)
+        await self._blobs.ensure()
+        for agent in self._agents.values():
+            await registry.register(agent.info())
+        subjects = self._bus.subjects
+        for name in self._agents:
+            config = {
+                "filter_subject": f"{subjects.work}.{name}",
+                "ack_wait": nanoseconds(self._lease_s),
+                "max_ack_pending": _MAX_ACK_PENDING,
+                "max_deliver": -1,
+            }
+            puller = Puller(self._bus, subjects.work_stream, name, config, self._take, self._room)
+            self._pullers.append(puller)
+            await puller.start()
+
+    async def stopping(self, ctx: ActorContext) -> None:
+        """Takes nothing more, and waits for the runs in hand until the host's grace is over (then `stopped` hands them back)."""
+        self._draining = True
+        for puller in self._pullers:
+            await puller.stop()
+        while self._tasks:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def stopped(self, ctx: ActorContext) -> None:
+        """Hands back what is still in hand."""
+        for puller in self._pullers:
+            await puller.stop()
+        for attempt in list(self._running.values()):
+            attempt.interrupt("released")
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_HAND_BACK_S)
+        for task in list(self._tasks):
+            task.cancel()
+        await self._desk.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # -- taking work --------------------------------------------------------------------------------------------
+
+    def _room(self) -> int:
+        return 0 if self._draining else self._concurrency - len(self._tasks)
+
+    def _crowded(self) -> bool:
+        """Whether a run that only waits should make room for others."""
+        return self._draining or self._room() <= 0
+
+    def _take(self, delivery: Delivery) -> None:
+        if self._room() <= 0:
+            delivery.nak()  # another agent's message was faster; whoever has room takes it
+            return
+        self._leases.add(delivery.reply, delivery.subject)
+        task = asyncio.create_task(self._serve(delivery))
+        self._tasks.add(task)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        for puller in self._pullers:
+            puller.ask()
+
+    async def _serve(self, delivery: Delivery) -> None:
+        acknowledge = False
+        try:
+            acknowledge = await self._claim_and_run(delivery)
+        except CallboardError as error:
+            log.warning("work on %s is handed back: %s", delivery.subject, error)
+            delivery.nak(_LATER_S)
+        except Exception:
+            log.exception("work on %s failed in the worker itself; handed back", delivery.subject)
+            delivery.nak(_LATER_MAX_S)
+        finally:
+            self._leases.remove(delivery.reply)
+        if acknowledge:
+            delivery.ack()
+
+    async def _claim_and_run(self, delivery: Delivery) -> bool:
+        """Whether the message is done with; False when it was handed back."""
+        try:
+            work = _decode_work(delivery.data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            problem = InvalidMessage(f"not a work message: {error}", subject=delivery.subject)
+            await self._dead.put("work", delivery.subject, delivery.data, delivery.headers, info_of(problem))
+            return True
+        claim = Claim(run=work.run, dispatch=work.dispatch, lease=delivery.sequence, delivery=delivery.delivered)
+        grant = await self._desk.claim(claim)
+        match grant.verdict:
+            case "gone":
+                return True
+            case "later":
+                delivery.nak(min(_LATER_S * delivery.delivered, _LATER_MAX_S))
+                return False
+            case _:
+                await self._carry_out(grant)
+                return True
+
+    async def _carry_out(self, grant: Grant) -> None:
+        assert grant.record is not None
+        record = grant.record
+        attempt = Attempt(
+            self._bus, self._blobs, self._agents[record.agent], grant, known=self._agents, threads=self._threads,
+            crowded=self._crowded, patience_s=self._patience_s, worker=self.worker,
+        )  # fmt: skip
+        self._running[record.id] = attempt
+        try:
+            outcome = await attempt.execute()
+        finally:
+            if self._running.get(record.id) is attempt:
+                del self._running[record.id]
+        if outcome is not None:
+            verdict = await self._desk.hand_in(outcome)
+            if verdict.verdict == "stale":
+                log.info("outcome %s of run %s came too late: the run is %s", outcome.kind, record.id, verdict.status)
+
+    def _on_notice(self, message: Message) -> None:
+        try:
+            notice = _decode_notice(message.data)
+        except msgspec.MsgspecError as error:
+            log.warning("notice on %s not understood: %s", message.subject, error)
+            return
+        attempt = self._running.get(notice.run)
+        if attempt is None:
+            return
+        if notice.verb == "cancel" and notice.epoch > attempt.record.epoch:
+            attempt.interrupt("stopped")
+        elif notice.verb == "child":
+            attempt.child_ended()
+
