@@ -6,6 +6,8 @@
 
         @ask
         async def count(self, ctx: ActorContext, question: Question) -> int: ...
+
+The types are read from the annotations, once, when the actor is hosted.
 """
 
 from __future__ import annotations
@@ -47,9 +49,10 @@ class Handler:
 def on(*topics: str, replay: bool = False) -> Callable[[F], F]:
     """Subscribes the method to topics, durably, under the actor's name.
 
-    Messages of one key come one at a time and in order, each at least once: it counts as handled when the method returns; one
-    that raises is handled again with backoff, `max_deliveries` times, then goes to the dead letters. `replay` says where a
-    subscription begins that did not exist before: with the oldest stored message, or (default) with what comes from now on."""
+    Messages of one key come one at a time and in order, each at least once: it counts as handled when the method
+    returns; one that raises is handled again with backoff, `max_deliveries` times, then goes to the dead letters.
+    `replay` says where a subscription begins that did not exist before: with the oldest stored message, or (default)
+    with what comes from now on."""
     if not topics:
         raise InvalidActor("@on needs at least one topic: write @on('reviews')")
     names = [require_token("topic", topic) for topic in topics]
@@ -99,8 +102,8 @@ class Handlers:
 def handlers_of(cls: type[Actor]) -> Handlers:
     """Reads the marked methods of a class.
 
-    Raises InvalidActor for a method that is not `async def method(self, ctx, message: Type)` and for a topic or name that two
-    methods claim; TypeNotCarried for a type that no message can have."""
+    Raises InvalidActor for a method that is not `async def method(self, ctx, message: Type)` and for a topic or name
+    that two methods claim; TypeNotCarried for a type that no message can have."""
     found = Handlers({}, {})
     for attribute in dir(cls):
         method = inspect.getattr_static(cls, attribute)
@@ -126,6 +129,6 @@ def _handler(cls: type[Actor], method: Any, attribute: str, topic: str | None, r
     if not inspect.iscoroutinefunction(method):
         raise InvalidActor(f"{where} must be an async method: write `async def {attribute}(self, ctx, message: …)`")
     if len(inspect.signature(method).parameters) != 3:
-        raise InvalidActor(f"{where} must take the context and the message: `async def {attribute}(self, ctx, message: …)`")
+        raise InvalidActor(f"{where} must take context and message: `async def {attribute}(self, ctx, message: …)`")
     takes, returns = codec.handler_types(method)
     return Handler(attribute, takes, returns, topic, replay)

@@ -1,7 +1,7 @@
 """The bounded inbox of one actor: one message at a time per key, several keys at once, none of it with a lock.
 
-Everything runs in one event loop, so the order of `put` is the order of handling within a key. A message is a task of its
-own from the moment it starts; nothing is kept of it afterwards.
+Everything runs in one event loop, so the order of `put` is the order of handling within a key. A message is a task of
+its own from the moment it starts; nothing is kept of it afterwards.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) el
 class Mailbox(Generic[T]):
     """Hands each item to `handle`; `done` is told how that ended (None: well), in the loop, and must not raise.
 
-    `capacity` bounds the items in it, running ones included; the caller looks at `room` before it puts. `concurrency` bounds
-    the keys that run at once. Items put without a key start at once and in no order."""
+    `capacity` bounds the items in it, running ones included; the caller looks at `room` before it puts. `concurrency`
+    bounds the keys that run at once. Items put without a key start at once and in no order."""
 
     def __init__(
         self,
@@ -37,13 +37,20 @@ class Mailbox(Generic[T]):
         self._ready: deque[str] = deque()  # keys that have an item and no running one, in turn
         self._busy = 0
         self._waiting = 0
+        self._reserved = 0
         self._closed = False
         self._idle: list[asyncio.Future[None]] = []
 
     @property
     def room(self) -> int:
         """How many more items it takes."""
-        return 0 if self._closed else self._capacity - len(self._running) - self._waiting
+        return 0 if self._closed else self._capacity - len(self._running) - self._waiting - self._reserved
+
+    def reserve(self, count: int) -> int:
+        """Keeps room for up to `count` items that are being fetched, and returns for how many; negative gives back."""
+        granted = min(count, max(0, self.room))
+        self._reserved += granted
+        return granted
 
     def __len__(self) -> int:
         return len(self._running) + self._waiting
@@ -128,8 +135,10 @@ class Mailbox(Generic[T]):
             if not future.done():
                 future.set_result(None)
 
-    async def cancel(self) -> None:
-        """Cancels what runs and waits (at most a second) for it to end."""
-        for task in list(self._running):
+    async def cancel(self, which: Callable[[T], bool] = lambda _: True) -> None:
+        """Cancels the running items that are meant, and waits at most a second for them to end."""
+        tasks = [task for task, (item, _) in self._running.items() if which(item)]
+        for task in tasks:
             task.cancel()
-        await self.join(1.0)
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)

@@ -1,7 +1,7 @@
 """Who is there: the heartbeat of this host, its answers to pings, and the other hosts it hears.
 
-`cb.worker.{id}.beat` carries a `HostBeat`; the same is answered to a request on `cb.worker.{id}` and, by everybody, on `cb.worker`.
-With a LeaseKeeper both come from its thread, so that a blocked loop does not look dead.
+`cb.worker.{id}.beat` carries a `HostBeat`; the same is answered to a request on `cb.worker.{id}` and, by everybody, on
+`cb.worker`. With a LeaseKeeper both come from its thread, so that a blocked loop does not look dead.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MISSED_BEATS = 3
 class HostBeat(WorkerInfo, frozen=True, kw_only=True, omit_defaults=True):
     """A worker's heartbeat with what concerns actors."""
 
-    owned: dict[str, list[int]] = {}
+    owned: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """Partitions held, by actor."""
-    failed: list[str] = []
+    failed: list[str] = msgspec.field(default_factory=list)
     """Actors that were given up."""
 
 
@@ -48,6 +48,7 @@ class Presence:
         self._heard: dict[str, tuple[HostBeat, float]] = {}
         self._subscriptions: list[Subscription] = []
         self._task: asyncio.Task[None] | None = None
+        self._telling = False
         self.on_change: list[Callable[[], None]] = []
         """Called when another host comes, goes, drains, or holds other actors or partitions."""
 
@@ -107,10 +108,20 @@ class Presence:
         """The other hosts, heard within three beats, that have the actor and do not drain."""
         return [beat.id for beat in self._present() if actor in beat.actors and not beat.draining]
 
-    def is_present(self, worker: str) -> bool:
-        """Whether the host was heard within three beats."""
+    def changed(self) -> None:
+        """What this host holds has changed: the others are told in the next turn of the loop."""
+        if not self._telling and self._task is not None:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        self.beat()
+
+    def is_present(self, worker: str, beats: float = MISSED_BEATS) -> bool:
+        """Whether the host was heard within so many beats."""
         found = self._heard.get(worker)
-        return found is not None and time.monotonic() - found[1] <= MISSED_BEATS * self._beat_s
+        return found is not None and time.monotonic() - found[1] <= beats * self._beat_s
 
     def forget(self, worker: str) -> None:
         """A host whose connection is gone, as a ping showed."""

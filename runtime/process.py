@@ -23,6 +23,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ..actors.errors import ActorGaveUp
+from ..topics.errors import CallboardError
+from .host import Host
+
 log = logging.getLogger(__name__)
 
 EXIT_OK = 0
@@ -107,6 +111,12 @@ async def _guarded(main: Main, shutdown: Shutdown) -> int:
         if shutdown.requested:
             return EXIT_OK
         raise
+    except ActorGaveUp as error:
+        log.error("the process ends: %s", error)
+        return EXIT_GAVE_UP
+    except CallboardError as error:
+        log.error("the process ends: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+        return EXIT_ERROR
     except Exception:
         log.exception("the process ends because of an error")
         return EXIT_ERROR
@@ -145,3 +155,18 @@ def _leave(code: int, why: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+async def serve(host: Host, shutdown: Shutdown) -> int:
+    """Runs a host until the process is told to stop or all its actors are given up, then drains it; the exit code."""
+    await host.start()
+    told = asyncio.create_task(shutdown.wait(), name="told")
+    abandoned = asyncio.create_task(host.abandoned(), name="abandoned")
+    try:
+        await asyncio.wait((told, abandoned), return_when=asyncio.FIRST_COMPLETED)
+        await host.drain()
+    finally:
+        told.cancel()
+        abandoned.cancel()
+        await host.stop()
+    return EXIT_GAVE_UP if not shutdown.requested and host.gave_up else EXIT_OK

@@ -154,8 +154,6 @@ class RpcRunner:
 class SignalRunner:
     """One SignalSource of one actor; it goes on while the actor drains."""
 
-    mailbox: None = None
-
     def __init__(self, bus: Bus, source: SignalSource) -> None:
         self._bus, self._source = bus, source
         self._subscription: Subscription | None = None
@@ -185,6 +183,4 @@ def runner_of(bus: Bus, actor: Actor, source: Source) -> Runner:
 
 
 def _backoff(tries: int) -> float:
-    return min(30.0, 0.2 * 2.0 ** min(tries, 10)) * (0.5 + random.random())  # noqa: S311  # jitter, not a secret
-
-
+    return min(30.0, 0.2 * 2.0 ** min(tries, 10)) * (0.5 + random.random())

@@ -1,7 +1,7 @@
 """Supervision: what fails is begun again, after a growing pause, and given up visibly when that does not help.
 
-"Let it crash" as in Erlang's supervisors, with one difference: only failures without a success between them count, because an actor that
-handles most of its messages and fails at some is served by dead letters, not by giving up.
+"Let it crash" as in Erlang's supervisors, with one difference: only failures without a success between them count,
+because an actor that handles most of its messages and fails at some is served by dead letters, not by giving up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Restarts:
             return None
         exponent = min(len(self._times) - 1, 30)
         pause = min(self._settings.restart_max_s, self._settings.restart_initial_s * 2.0**exponent)
-        return pause * (0.5 + random.random())  # noqa: S311  # jitter, not a secret
+        return pause * (0.5 + random.random())
 
 
 def is_passing(error: BaseException) -> bool:
@@ -112,15 +112,16 @@ class Supervisor:
         life.users += 1
         return life.instance
 
-    def leave(self, instance: Actor, error: BaseException | None = None) -> None:
-        """The message is handled; `error` is the exception that ended it, which ends the instance as well."""
+    def leave(self, instance: Actor, error: BaseException | None = None, handled: bool = True) -> None:
+        """Done with a message; `error` is what ends the instance as well, `handled` whether it counts as a success."""
         life = self._life
         if life is None or life.instance is not instance:
             return
         life.users -= 1
         life.left.set()
         if error is None:
-            self._restarts.succeeded()
+            if handled:
+                self._restarts.succeeded()
         elif self.status == "running":
             self._set("restarting")
             self._task = asyncio.create_task(self._replace(life, error), name=f"actor-restart-{self.name}")
