@@ -38,7 +38,8 @@ TRANSIENT: tuple[type[BaseException], ...] = (OSError, TimeoutError)
 class Retry:
     """When and how a failed attempt of a run, or a failed step, is repeated.
 
-    The n-th repetition waits `initial · factor^(n-1)`, at most `maximum`; the last `jitter` (0 to 1) of it is random."""
+    The n-th repetition waits `initial · factor^(n-1)`, at most `maximum`; the last `jitter` (0 to 1) of it is
+    random."""
 
     max_attempts: int = 3
     """The first included. 1 never repeats."""
@@ -97,7 +98,7 @@ class Agent(Generic[R]):
     result_type: Any
     takes_input: bool
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:  # noqa: D102  # the class says it
         return self.fn(*args, **kwargs)
 
     def info(self) -> AgentInfo:
@@ -125,8 +126,9 @@ def agent(
 ) -> Callable[[Callable[..., Awaitable[R]]], Agent[R]]:
     """Declares an async function `(ctx, input) -> result` as the agent `name`, subscribed to `topics`.
 
-    Input and result are typed by annotation. `timeout` limits one attempt. `description` defaults to the docstring's first line.
-    Raises InvalidSubject for a name or topic that cannot be a subject token, InvalidInput for a function that cannot be called so."""
+    Input and result are typed by annotation. `timeout` limits one attempt. `description` defaults to the
+    docstring's first line. Raises InvalidSubject for a name or topic that cannot be a subject token, InvalidInput
+    for a function that cannot be called so."""
     require_token("agent", name)
     if isinstance(topics, str):
         raise InvalidInput(f"topics of agent {name!r} must be a list of names: write topics=[{topics!r}]")
@@ -137,13 +139,22 @@ def agent(
 
     def declare(fn: Callable[..., Awaitable[R]]) -> Agent[R]:
         if not inspect.iscoroutinefunction(fn):
-            raise InvalidInput(f"agent {name!r} must be an async function: write `async def {getattr(fn, '__name__', '')}`")
+            raise InvalidInput(
+                f"agent {name!r} must be an async function: write `async def {getattr(fn, '__name__', '')}`"
+            )
         input_type, result_type = codec.handler_types(fn)
         doc = (inspect.getdoc(fn) or "").partition("\n")[0]
         return Agent(
-            name=name, fn=fn, topics=tuple(topics), retries=retries, timeout=timeout, version=version,
-            description=doc if description is None else description, input_type=input_type, result_type=result_type,
+            name=name,
+            fn=fn,
+            topics=tuple(topics),
+            retries=retries,
+            timeout=timeout,
+            version=version,
+            description=doc if description is None else description,
+            input_type=input_type,
+            result_type=result_type,
             takes_input=len(inspect.signature(fn).parameters) > 1,
-        )  # fmt: skip
+        )
 
     return declare

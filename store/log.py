@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +31,8 @@ def decode_record(data: bytes | msgspec.Raw) -> RunRecord:
         raise InvalidMessage(f"not a run record: {error}") from error
     if record.v > VERSION:
         raise InvalidMessage(
-            f"run {record.id} was written by a newer Callboard (wire version {record.v}, this one knows {VERSION}): upgrade"
+            f"run {record.id} was written by a newer Callboard (wire version {record.v}, this one knows {VERSION}): "
+            "upgrade"
         )
     return record
 
@@ -85,11 +86,11 @@ class EventLog:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def history(self, run: str, after: int = 0) -> AsyncIterator[list[reads.Stored]]:
+    def history(self, run: str, after: int = 0) -> AsyncGenerator[list[reads.Stored], None]:
         """All events of a run after sequence `after`, in order, in batches."""
         return reads.read(self._bus, self._stream, self._subjects.log(run), after)
 
-    def tree_history(self, root: str, after: int = 0) -> AsyncIterator[list[reads.Stored]]:
+    def tree_history(self, root: str, after: int = 0) -> AsyncGenerator[list[reads.Stored], None]:
         """All events of a root and its descendants after sequence `after`, in order, in batches."""
         return reads.read(self._bus, self._stream, self._subjects.tree(root), after)
 

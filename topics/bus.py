@@ -1,8 +1,9 @@
 """The connection to the broker: publish with acknowledgement, request, subscribe. Reads of streams are in `reads`.
 
 Guarantees: a publish that returned a sequence is stored (what "stored" promises is the stream's setting: see
-docs/guarantees.md). A publish that raised `Unavailable` may have been stored: its caller retries by a rule that makes the second one
-harmless. Nothing blocks while the connection is down: calls fail at once with `Unavailable`, and `connected()` waits.
+docs/guarantees.md). A publish that raised `Unavailable` may have been stored: its caller retries by a rule that makes
+the second one harmless. Nothing blocks while the connection is down: calls fail at once with `Unavailable`, and
+`connected()` waits.
 """
 
 from __future__ import annotations
@@ -125,11 +126,12 @@ class Bus:
             async with asyncio.timeout(settings.connect_timeout_s):
                 await bus.client.connect(**options)
         except (TimeoutError, OSError, nats.errors.Error) as error:
+            url, why = _masked(settings.nats_url), str(error) or type(error).__name__
+            if not bus.client.has_begun:
+                raise InvalidInput(f"cannot connect to NATS_URL {url!r}: {why}", url=url) from error
             await bus._abandon()
             raise Unavailable(
-                f"no NATS server answers at {_masked(settings.nats_url)} ({error or type(error).__name__}): "
-                "start one, or set NATS_URL",
-                url=_masked(settings.nats_url),
+                f"no NATS server answers at {url} ({why}): start one, or set NATS_URL", url=url
             ) from error
         except ValueError as error:
             raise InvalidInput(f"NATS_URL {_masked(settings.nats_url)!r} cannot be used: {error}") from error
@@ -187,7 +189,7 @@ class Bus:
     @property
     def server_info(self) -> dict[str, Any]:
         """INFO of the connected server: `version`, `server_name`, `jetstream`, …"""
-        return dict(self.client._server_info)
+        return self.client.server_info
 
     async def _on_error(self, error: Exception) -> None:
         level = logging.DEBUG if self._closing or not self.is_up else logging.WARNING
@@ -202,7 +204,9 @@ class Bus:
 
     async def _on_reconnected(self) -> None:
         self._up.set()
-        log.warning("NATS connected again to %s", self.client.connected_url.netloc if self.client.connected_url else "?")
+        log.warning(
+            "NATS connected again to %s", self.client.connected_url.netloc if self.client.connected_url else "?"
+        )
         for callback in self.on_reconnect:
             callback()
 
@@ -257,7 +261,8 @@ class Bus:
     async def store(self, subject: str, data: bytes, head: bytes | None = None, patience_s: float = 30.0) -> int:
         """Like `write`, repeated while the broker is unavailable, at most `patience_s` seconds.
 
-        For writes of which a second copy is harmless; a fenced write may raise StaleFence because its first try was stored."""
+        For writes of which a second copy is harmless; a fenced write may raise StaleFence because its first try
+        was stored."""
         deadline = self._loop.time() + patience_s
         delay = 0.02
         while True:
@@ -290,7 +295,9 @@ class Bus:
         if call is not None:
             call(message)
 
-    async def request(self, subject: str, data: bytes = b"", timeout_s: float = 2.0, head: bytes | None = None) -> Message:
+    async def request(
+        self, subject: str, data: bytes = b"", timeout_s: float = 2.0, head: bytes | None = None
+    ) -> Message:
         """Core request. Raises NoResponders at once when nobody serves the subject, Unavailable after `timeout_s`."""
         future: asyncio.Future[Message] = self._loop.create_future()
 
@@ -350,13 +357,15 @@ class Bus:
     async def api(
         self, path: str, body: dict[str, Any] | None = None, *, missing_ok: bool = False, timeout_s: float = 5.0
     ) -> dict[str, Any] | None:
-        """A call of the JetStream API, `$JS.API.{path}`. Raises BrokerError with `err_code`; None for 404 if `missing_ok`."""
+        """A call of the JetStream API, `$JS.API.{path}`. Raises BrokerError with `err_code`; None for 404 if
+        `missing_ok`."""
         data = b"" if body is None else msgspec.json.encode(body)
         try:
             message = await self.request(f"$JS.API.{path}", data, timeout_s)
         except NoResponders as error:
             raise BrokerError(
-                "JetStream does not answer: start nats-server with JetStream enabled (-js), and check the account's limits"
+                "JetStream does not answer: start nats-server with JetStream enabled (-js), and check the account's "
+                "limits"
             ) from error
         answer: dict[str, Any] = msgspec.json.decode(message.data)
         problem = answer.get("error")
@@ -364,7 +373,9 @@ class Bus:
             return answer
         if missing_ok and problem.get("code") == 404:
             return None
-        raise _error_of(_ApiError(problem.get("code", 0), problem.get("err_code", 0), problem.get("description", "")), path)
+        raise _error_of(
+            _ApiError(problem.get("code", 0), problem.get("err_code", 0), problem.get("description", "")), path
+        )
 
     # -- subscribe ----------------------------------------------------------------------------------------------
 
@@ -373,7 +384,7 @@ class Bus:
         try:
             return Subscription(self, await self.client.subscribe_direct(subject, callback, queue))
         except nats.errors.Error as error:
-            raise Unavailable(f"cannot subscribe to {subject}: {error or type(error).__name__}") from error
+            raise Unavailable(f"cannot subscribe to {subject}: {str(error) or type(error).__name__}") from error
 
     async def new_inbox(self, callback: Callback) -> tuple[str, Subscription]:
         """A subject of this connection's own, and its subscription."""
@@ -385,7 +396,9 @@ def _settle_ack(future: asyncio.Future[int], message: Message) -> None:
     if future.done():
         return
     if message.status:
-        future.set_exception(Unavailable("NATS: no stream takes this subject at this moment (no leader, or not created)"))
+        future.set_exception(
+            Unavailable("NATS: no stream takes this subject at this moment (no leader, or not created)")
+        )
         return
     try:
         ack = _decode_ack(message.data)

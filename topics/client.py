@@ -1,10 +1,10 @@
 """nats-py's client with a short way in and out for hot subjects.
 
 nats-py hands each message to a queue and a task of its subscription, after parsing its headers; a runtime whose whole
-work is messages spends a third of its time there. `Client` adds two things and changes nothing else: a subscription may be
-`direct` (its callback runs in the read loop, headers unparsed), and a publish may be written in one synchronous call.
-Reconnecting, TLS, credentials and the protocol stay nats-py's. The hooks it relies on are checked at import
-(docs/adr/0004).
+work is messages spends a third of its time there. `Client` adds two things and changes nothing else: a subscription
+may be `direct` (its callback runs in the read loop, headers unparsed), and a publish may be written in one
+synchronous call. Reconnecting, TLS, credentials and the protocol stay nats-py's. The hooks it relies on are checked
+at import (docs/adr/0004).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Callback = Callable[[Message], None]
 def head_bytes(headers: dict[str, str]) -> bytes:
     """Headers in wire form. Line breaks in a value are folded to spaces: a value can't forge a header."""
     lines = "".join(f"{k}: {v.replace(chr(13), ' ').replace(chr(10), ' ')}\r\n" for k, v in headers.items())
-    return f"NATS/1.0\r\n{lines}\r\n".encode()
+    return f"NATS/1.0\r\n{lines}\r\n".encode(errors="replace")  # a lone surrogate becomes a question mark
 
 
 class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
@@ -95,10 +95,21 @@ class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
             except Exception:  # an exception here would end nats-py's read loop, and with it the connection, in silence
                 log.exception("the subscriber failed on a message of %s", message.subject)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether `connect` came as far as using its settings: before that there is nothing to close."""
+        return self._flush_queue is not None
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """INFO of the connected server."""
+        return dict(self._server_info)
+
     async def subscribe_direct(self, subject: str, callback: Callback, queue: str = "") -> int:
-        """Subscribes; `callback` runs in the read loop and must neither block nor raise. Returns the subscription id."""
+        """Subscribes; `callback` runs in the read loop and must neither block nor raise. Returns the subscription
+        id."""
         sub = await self.subscribe(subject, queue=queue, cb=_unused)
-        sid: int = sub._id
+        sid: int = sub._id  # noqa: SLF001  # see the class
         self._direct[sid] = callback
         return sid
 

@@ -99,7 +99,8 @@ class BrokerError(CallboardError):
 
 
 class StaleFence(BrokerError):
-    """The fenced subject has moved on (err_code 10071, 10164 after retries): the writer does not own the run any more."""
+    """The fenced subject has moved on (err_code 10071, 10164 after retries): the writer does not own the run any
+    more."""
 
     code = "stale_fence"
 
@@ -147,7 +148,9 @@ def error_from_code(
     `retryable`, when given, is what the sender said."""
     kind = _class_of(CallboardError, code) or CallboardError
     error = kind.__new__(kind)
-    CallboardError.__init__(error, message, **{str(name): value for name, value in (facts or {}).items() if name != "message"})
+    CallboardError.__init__(
+        error, message, **{str(name): value for name, value in (facts or {}).items() if name != "message"}
+    )
     own: dict[str, Any] = error.__dict__
     if kind.code != code:
         own["code"] = code

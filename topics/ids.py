@@ -1,9 +1,9 @@
 """Ids and fences: value types that travel on the wire.
 
 A run id is one subject token. A root's id is 24 characters of Crockford base32 in lower case: 9 of time
-(milliseconds), 15 of randomness (75 bits), so ids sort by time and cannot be guessed. A child's id is its root's id, a `~`, and
-16 characters derived from the parent's id and the place in the parent's code that started it: starting the same child
-twice names the same run. A caller may choose a root's id: 1 to 64 of `A-Z a-z 0-9 _ -`.
+(milliseconds), 15 of randomness (75 bits), so ids sort by time and cannot be guessed. A child's id is its root's id,
+a `~`, and 16 characters derived from the parent's id and the place in the parent's code that started it: starting the
+same child twice names the same run. A caller may choose a root's id: 1 to 64 of `A-Z a-z 0-9 _ -`.
 """
 
 from __future__ import annotations

@@ -160,7 +160,8 @@ class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SubmitReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Answer of `cb.rpc.submit`: `run` once it is durable (with `runs` when several agents serve the topic), or `error`."""
+    """Answer of `cb.rpc.submit`: `run` once it is durable (with `runs` when several agents serve the topic), or
+    `error`."""
 
     run: str | None = None
     runs: list[str] | None = None
@@ -374,7 +375,8 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A named result, on `cb.run.{root}.{run}.artifact`. Text and JSON inline as `text`, bytes as `base64`, large by `ref`."""
+    """A named result, on `cb.run.{root}.{run}.artifact`. Text and JSON inline as `text`, bytes as `base64`, large
+    by `ref`."""
 
     at: str
     attempt: int

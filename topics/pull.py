@@ -1,8 +1,8 @@
 """A pull consumer that keeps flowing: through server restarts, elections, a deleted consumer, and back-pressure.
 
-One durable consumer, many pullers. Each asks for as many messages as it has room for, in requests that expire and carry
-heartbeats; a watchdog notices when heartbeats stop, declares the consumer again under its name and asks anew. A message lost on the way
-to a puller that went is delivered again after the consumer's ack wait.
+One durable consumer, many pullers. Each asks for as many messages as it has room for, in requests that expire and
+carry heartbeats; a watchdog notices when heartbeats stop, declares the consumer again under its name and asks anew. A
+message lost on the way to a puller that went is delivered again after the consumer's ack wait.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _EXPIRES_S = 30.0
 _HEARTBEAT_S = 2.0
 _MISSED = 2.5
 _BACKOFF_MAX_S = 2.0
+_RESTART_S = 0.05
 
 
 class Delivery:
@@ -96,8 +97,9 @@ class Delivery:
 class Puller:
     """Pulls from one durable consumer and hands each delivery to `handle`, in the read loop.
 
-    `room()` says how many more messages may be under way: called whenever the puller thinks of asking. Call `ask()` when room
-    has grown. `config` is the consumer's configuration as the JetStream API takes it, without its name."""
+    `room()` says how many more messages may be under way: called whenever the puller thinks of asking. Call
+    `ask()` when room has grown. `config` is the consumer's configuration as the JetStream API takes it, without
+    its name."""
 
     def __init__(
         self,
@@ -113,6 +115,7 @@ class Puller:
         self._handle, self._room = handle, room
         self._outstanding = 0
         self._heard = 0.0
+        self._restarted = 0.0
         self._loop = asyncio.get_running_loop()
         self._inbox = ""
         self._subscription: Subscription | None = None
@@ -180,6 +183,10 @@ class Puller:
 
     async def _restart(self) -> None:
         await self._bus.connected()
+        early = self._restarted + _RESTART_S - self._loop.time()
+        if early > 0:  # declared and refused at once, as while its leader is being elected: no busy loop
+            await asyncio.sleep(early * (1 + random.random()))
+        self._restarted = self._loop.time()
         if self._subscription is not None:
             await self._subscription.close()
         await self._declare()
@@ -212,7 +219,9 @@ class Puller:
         if status == 100:
             return
         pending = int(message.headers.get("Nats-Pending-Messages") or 0)
-        if status == 408 or (status == 409 and "Leadership" not in message.description and "Deleted" not in message.description):
+        if status == 408 or (
+            status == 409 and "Leadership" not in message.description and "Deleted" not in message.description
+        ):
             self._outstanding = max(0, self._outstanding - pending) if pending else 0
             self._poke.set()
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -142,7 +142,7 @@ async def _last_of(bus: Bus, stream: str, subjects: Sequence[str]) -> dict[str, 
     return found
 
 
-async def read(bus: Bus, stream: str, subject: str, after: int = 0, batch: int = _BATCH) -> AsyncIterator[list[Stored]]:
+async def read(bus: Bus, stream: str, subject: str, after: int = 0, batch: int = _BATCH) -> AsyncGenerator[list[Stored], None]:
     """All messages on `subject` (a wildcard stands last) after sequence `after`, in order, batch by batch.
 
     Ends at the message that is newest when it is reached. Raises Unavailable when the broker stops answering."""

@@ -42,8 +42,8 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
             "name": subjects.inbox,
             "subjects": [f"{ns}.task.*", f"{ns}.cmd.>", f"{ns}.timer.>"],
             "retention": "workqueue",
-            # The server takes schedules only with `discard: old`; without a limit of its own nothing is discarded, and a
-            # full disk or account still refuses the publish.
+            # The server takes schedules only with `discard: old`; without a limit of its own nothing is discarded, and
+            # a full disk or account still refuses the publish.
             "discard": "old",
             "max_bytes": -1,
             "allow_msg_schedules": True,

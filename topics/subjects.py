@@ -10,15 +10,15 @@ from .ids import root_of
 PARTITIONS = 16
 """Parts into which the keys of every topic and actor fall; part of the wire format."""
 
-_TOKEN = re.compile(r"[^\s.*>/\\@\x00-\x20\x7f]{1,128}\Z")
+_TOKEN = re.compile(r"[^\s.*>/\\@\x00-\x20\x7f\ud800-\udfff]{1,128}\Z")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
 
 def require_token(kind: str, text: str) -> str:
     """`text` as one subject token. Raises InvalidSubject, which names the `kind` of thing it should be."""
-    if not isinstance(text, str) or not _TOKEN.match(text):
+    if not _TOKEN.match(text):
         raise InvalidSubject(
-            f"{kind} {str(text)[:80]!r} cannot be part of a subject: use 1 to 128 characters "
+            f"{kind} {text[:80]!r} cannot be part of a subject: use 1 to 128 characters "
             "without spaces, '.', '*', '>', '/', '\\' and '@'",
             kind=kind,
         )
@@ -35,9 +35,7 @@ class Subjects:
 
     def __init__(self, namespace: str = "cb") -> None:
         if not _NAMESPACE.match(namespace):
-            raise InvalidSubject(
-                f"namespace {namespace[:40]!r} must be 1 to 32 of A-Z a-z 0-9 _ -", kind="namespace"
-            )
+            raise InvalidSubject(f"namespace {namespace[:40]!r} must be 1 to 32 of A-Z a-z 0-9 _ -", kind="namespace")
         self.namespace = namespace
         self.inbox, self.work_stream = f"{namespace}_INBOX", f"{namespace}_WORK"
         self.events, self.topics = f"{namespace}_EVENTS", f"{namespace}_TOPICS"

@@ -53,7 +53,8 @@ class Commands:
         }
 
     async def execute(self, command: Command) -> RunRecord | None:
-        """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, NotFound, IllegalTransition."""
+        """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, NotFound,
+        IllegalTransition."""
         handler = self._verbs.get(command.verb)
         if handler is None:
             known = ", ".join(sorted(self._verbs))
@@ -80,7 +81,9 @@ class Commands:
         record = _required(applied, command.run)
         if applied.verdict == "refused":
             raise IllegalTransition(
-                f"run {command.run} is {record.status} already: it cannot be canceled", run=command.run, status=str(record.status)
+                f"run {command.run} is {record.status} already: it cannot be canceled",
+                run=command.run,
+                status=str(record.status),
             )
         return record
 

@@ -26,9 +26,9 @@ from ...topics.errors import (
 from ...topics.ids import derived_run_id, is_run_id, keyed_run_id, new_run_id, require_run_id, root_of
 from ...topics.messages import (
     BlobRef,
-    ChildRequest,
     ChildrenReply,
     ChildrenRequest,
+    ChildRequest,
     ChildState,
     ErrorInfo,
     Payload,
@@ -85,9 +85,14 @@ class Intake:
         if run is None and key is None:
             run = derived_run_id(self._bus.salt, delivery.stored_ms, "task", str(delivery.sequence))
         return TaskRequest(
-            topic=topic, input=value, run=run, key=key, thread=headers.get("Callboard-Thread"),
-            metadata=_metadata(headers.get("Callboard-Metadata")), trace=headers.get("traceparent"),
-        )  # fmt: skip
+            topic=topic,
+            input=value,
+            run=run,
+            key=key,
+            thread=headers.get("Callboard-Thread"),
+            metadata=_metadata(headers.get("Callboard-Metadata")),
+            trace=headers.get("traceparent"),
+        )
 
     async def submit(self, request: TaskRequest, *, compare: bool = True) -> SubmitReply:
         """Creates the run or runs of a request; the answer's runs are durable.
@@ -115,10 +120,21 @@ class Intake:
         now = units.now()
         await self._create(
             RunRecord(
-                id=run, root=run, agent=agent, status=Status.QUEUED, input=record.input, created_at=now, updated_at=now,
-                topic=record.topic, thread=record.thread, metadata=record.metadata, key=record.key,
-                fingerprint=record.fingerprint, dispatch=1, trace=record.trace,
-            )  # fmt: skip
+                id=run,
+                root=run,
+                agent=agent,
+                status=Status.QUEUED,
+                input=record.input,
+                created_at=now,
+                updated_at=now,
+                topic=record.topic,
+                thread=record.thread,
+                metadata=record.metadata,
+                key=record.key,
+                fingerprint=record.fingerprint,
+                dispatch=1,
+                trace=record.trace,
+            )
         )
 
     def _check(self, request: TaskRequest) -> None:
@@ -126,14 +142,18 @@ class Intake:
             raise InvalidInput("a task names either an agent or a topic: set exactly one of the two")
         require_token("agent" if request.agent else "topic", request.agent or request.topic or "")
         if request.run is not None and "~" in require_run_id(request.run):
-            raise InvalidInput(f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run)
+            raise InvalidInput(
+                f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run
+            )
         if request.thread is not None:
             require_token("thread", request.thread)
         if request.metadata and len(msgspec.json.encode(request.metadata)) > self._bus.inline_limit:
             raise InvalidInput(f"metadata is above {self._bus.inline_limit} bytes: put large values into the input")
         value = request.input
         if isinstance(value.json, msgspec.Raw) and len(bytes(value.json)) > self._bus.inline_limit * 4:
-            raise InvalidInput("the input is above the inline limit: put it into the object store and send its reference")
+            raise InvalidInput(
+                "the input is above the inline limit: put it into the object store and send its reference"
+            )
 
     def _with_run(self, request: TaskRequest) -> TaskRequest:
         if request.run is not None:
@@ -150,11 +170,24 @@ class Intake:
         elif info is None:
             reason = f"no worker has registered agent {agent!r} yet; start one"
         return RunRecord(
-            id=run, root=root_of(run), agent=agent, status=Status.QUEUED, input=request.input, created_at=now, updated_at=now,
-            topic=request.topic, thread=request.thread, metadata=request.metadata, key=request.key, fingerprint=mark,
-            dispatch=1, reason=reason, trace=request.trace, retry=info.retry if info else None,
+            id=run,
+            root=root_of(run),
+            agent=agent,
+            status=Status.QUEUED,
+            input=request.input,
+            created_at=now,
+            updated_at=now,
+            topic=request.topic,
+            thread=request.thread,
+            metadata=request.metadata,
+            key=request.key,
+            fingerprint=mark,
+            dispatch=1,
+            reason=reason,
+            trace=request.trace,
+            retry=info.retry if info else None,
             timeout_s=info.timeout_s if info else None,
-        )  # fmt: skip
+        )
 
     async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """The record and its work message, written side by side; whichever of the two is lost is written again."""
@@ -220,11 +253,23 @@ class Intake:
             raise InvalidInput(f"{child.run!r} is no child id below {parent.root}", run=child.run)
         info = self._routing.agent(child.agent)
         return RunRecord(
-            id=child.run, root=parent.root, parent=parent.id, agent=child.agent, status=Status.QUEUED, input=child.input,
-            created_at=now, updated_at=now, thread=parent.thread, metadata=child.metadata, dispatch=1, detached=child.detached,
-            trace=child.trace or parent.trace, retry=info.retry if info else None, timeout_s=info.timeout_s if info else None,
+            id=child.run,
+            root=parent.root,
+            parent=parent.id,
+            agent=child.agent,
+            status=Status.QUEUED,
+            input=child.input,
+            created_at=now,
+            updated_at=now,
+            thread=parent.thread,
+            metadata=child.metadata,
+            dispatch=1,
+            detached=child.detached,
+            trace=child.trace or parent.trace,
+            retry=info.retry if info else None,
+            timeout_s=info.timeout_s if info else None,
             reason=None if info else f"no worker has registered agent {child.agent!r} yet; start one",
-        )  # fmt: skip
+        )
 
 
 def child_state(record: RunRecord, room: int) -> ChildState:
@@ -271,4 +316,3 @@ def _require_same(record: RunRecord, mark: str | None) -> None:
             f"{what} was used before for another request (run {record.id}): use a new one, or send the same request",
             run=record.id,
         )
-

@@ -1,8 +1,8 @@
 """The coordinator's hold on the records: apply a command to a run, whoever else writes to it at the same time.
 
-Optimistic: the last known record is decided upon and appended under its sequence. If the broker refuses (another coordinator
-was faster), the leader's record is loaded and the command decided again. A decision that changes nothing is only believed
-on a record that was just loaded.
+Optimistic: the last known record is decided upon and appended under its sequence. If the broker refuses (another
+coordinator was faster), the leader's record is loaded and the command decided again. A decision that changes nothing
+is only believed on a record that was just loaded.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Ledger:
     async def apply(self, run: str, command: RunCommand, now: datetime | None = None) -> Applied:
         """Carries a command out against the run, whatever happens to it meanwhile.
 
-        Raises Unavailable when the broker does not answer; the command may then have been applied, and giving it again is harmless."""
+        Raises Unavailable when the broker does not answer; the command may then have been applied, and giving it
+        again is harmless."""
         loaded = self._known.get(run)
         fresh = loaded is None
         pause = _PAUSE_S

@@ -1,9 +1,9 @@
 """Which workers are alive, and which runs they hold: a killed worker's runs go on elsewhere within a second.
 
-The coordinator knows the runs that it granted, and from the workers' heartbeats those that other coordinators granted. It asks each worker
-that holds a run, several times a second, on the worker's own subject. A killed process has lost its connection, and the broker
-says "no responders" at once. A process that is stopped answers nothing: its lease decides. A false alarm is harmless, because the
-claim of the next worker fences the old attempt out.
+The coordinator knows the runs that it granted, and from the workers' heartbeats those that other coordinators
+granted. It asks each worker that holds a run, several times a second, on the worker's own subject. A killed process
+has lost its connection, and the broker says "no responders" at once. A process that is stopped answers nothing: its
+lease decides. A false alarm is harmless, because the claim of the next worker fences the old attempt out.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class Liveness:
 
     def _drop_idle(self) -> None:
         now = self._loop.time()
-        idle = [worker for worker, runs in self._held.items() if not runs and now - self._heard.get(worker, 0) > _SILENT_S]
+        idle = [
+            worker for worker, runs in self._held.items() if not runs and now - self._heard.get(worker, 0) > _SILENT_S
+        ]
         for worker in idle:
             del self._held[worker]
             self._heard.pop(worker, None)

@@ -7,9 +7,9 @@
        │        ├→ failed (retries used up, or not retryable)
        │        └→ timed_out
 
-Every command may arrive twice, late or out of order: a command that was applied before, or whose attempt is over, changes
-nothing. What the outside owes a run (a work message, a timer, a look at its children, a word to its parent) follows from its
-record alone: see `effects.owed`.
+Every command may arrive twice, late or out of order: a command that was applied before, or whose attempt is over,
+changes nothing. What the outside owes a run (a work message, a timer, a look at its children, a word to its parent)
+follows from its record alone: see `effects.owed`.
 """
 
 from __future__ import annotations
@@ -149,9 +149,17 @@ def _finish(record: RunRecord, now: datetime, status: Status, **changes: object)
 def _queue(record: RunRecord, now: datetime, reason: str | None, **changes: object) -> Decision:
     """Back to the queue, to be dispatched at once."""
     return _next(
-        record, now, Status.QUEUED, dispatch=record.dispatch + 1, reason=reason,
-        waits=None, wake_at=None, worker=None, lease=0, **changes,
-    )  # fmt: skip
+        record,
+        now,
+        Status.QUEUED,
+        dispatch=record.dispatch + 1,
+        reason=reason,
+        waits=None,
+        wake_at=None,
+        worker=None,
+        lease=0,
+        **changes,
+    )
 
 
 # -- claim ------------------------------------------------------------------------------------------------------
@@ -179,16 +187,26 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
 def _begin(record: RunRecord, claim: Claim, now: datetime, losses: int) -> Decision:
     agent = claim.agent
     return _next(
-        record, now, Status.RUNNING, attempt=record.attempt + 1, losses=losses, reason=None,
-        worker=claim.worker, lease=claim.lease, delivery=claim.delivery, started_at=record.started_at or now,
-        retry=agent.retry if agent else record.retry, timeout_s=agent.timeout_s if agent else record.timeout_s,
-    )  # fmt: skip
+        record,
+        now,
+        Status.RUNNING,
+        attempt=record.attempt + 1,
+        losses=losses,
+        reason=None,
+        worker=claim.worker,
+        lease=claim.lease,
+        delivery=claim.delivery,
+        started_at=record.started_at or now,
+        retry=agent.retry if agent else record.retry,
+        timeout_s=agent.timeout_s if agent else record.timeout_s,
+    )
 
 
 def _poisoned(record: RunRecord, now: datetime) -> Decision:
     error = ErrorInfo(
         code="worker_lost",
-        message=f"the process that carried this run out died {record.losses + 1} times in a row; the run is parked as failed",
+        message=f"the process that carried this run out died {record.losses + 1} times in a row; "
+        "the run is parked as failed",
     )
     return _finish(record, now, Status.FAILED, losses=record.losses + 1, error=error, reason="poison: kills its worker")
 
@@ -211,9 +229,18 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
             return _fail(record, end, now)
         case "suspended":
             return _next(
-                record, now, Status.WAITING, waits=outcome.waits, wake_at=outcome.wake_at, steps=outcome.steps,
-                failures=0, losses=0, worker=None, lease=0, reason=_waiting_for(outcome),
-            )  # fmt: skip
+                record,
+                now,
+                Status.WAITING,
+                waits=outcome.waits,
+                wake_at=outcome.wake_at,
+                steps=outcome.steps,
+                failures=0,
+                losses=0,
+                worker=None,
+                lease=0,
+                reason=_waiting_for(outcome),
+            )
         case "released" | "stopped":
             return _queue(record, now, "handed back by its worker", steps=outcome.steps)
         case _:
@@ -260,10 +287,17 @@ def _fail(record: RunRecord, end: End, now: datetime) -> Decision:
         )
     delay = retry_delay_s(policy, failures, end.jitter)
     return _next(
-        record, now, Status.QUEUED, failures=failures, error=error, steps=outcome.steps, worker=None, lease=0,
+        record,
+        now,
+        Status.QUEUED,
+        failures=failures,
+        error=error,
+        steps=outcome.steps,
+        worker=None,
+        lease=0,
         wake_at=now + timedelta(seconds=delay),
         reason=f"attempt {failures} of {policy.max_attempts} failed ({error.code}); again in {delay:.1f} s",
-    )  # fmt: skip
+    )
 
 
 # -- from outside -----------------------------------------------------------------------------------------------
@@ -284,7 +318,10 @@ def _cancel_deadline(record: RunRecord, command: CancelDeadline, now: datetime) 
     if record.status is not Status.CANCEL_REQUESTED or record.epoch != command.epoch:
         return STALE
     return _finish(
-        record, now, Status.CANCELED, reason=f"{record.reason or 'canceled'} (the worker did not confirm; it is fenced off)"
+        record,
+        now,
+        Status.CANCELED,
+        reason=f"{record.reason or 'canceled'} (the worker did not confirm; it is fenced off)",
     )
 
 

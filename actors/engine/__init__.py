@@ -1,10 +1,10 @@
 """The code engine: carries out agents that are async functions with a context.
 
-    attempt ── context ── parts ─┬─ places      where in the code an operation stands
-                                 ├─ steps       journaled functions
-                                 ├─ children    child runs
-                                 ├─ hold        durable waits, and when to let go of the worker
-                                 └─ writer      fenced writes
+attempt ── context ── parts ─┬─ places      where in the code an operation stands
+                             ├─ steps       journaled functions
+                             ├─ children    child runs
+                             ├─ hold        durable waits, and when to let go of the worker
+                             └─ writer      fenced writes
 """
 
 from .attempt import Attempt

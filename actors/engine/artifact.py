@@ -13,13 +13,19 @@ from ...topics.messages import Artifact
 async def made_artifact(
     blobs: Blobs, inline_limit: int, name: str, content: Any, media_type: str | None, *, at: str, attempt: int, n: int
 ) -> Artifact:
-    """The entry of an artifact; content above the inline limit is stored first. Raises EncodeError for a value that cannot be carried."""
+    """The entry of an artifact; content above the inline limit is stored first. Raises EncodeError for a value
+    that cannot be carried."""
     data, default = _bytes_of(content)
     kind = media_type or default
     common: dict[str, Any] = {
-        "at": at, "attempt": attempt, "n": n, "name": name, "media_type": kind, "size": len(data),
+        "at": at,
+        "attempt": attempt,
+        "n": n,
+        "name": name,
+        "media_type": kind,
+        "size": len(data),
         "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
-    }  # fmt: skip
+    }
     if len(data) > inline_limit // 2:  # base64 and escapes can make it longer
         return Artifact(**common, ref=await blobs.put(data))
     try:

@@ -41,9 +41,18 @@ class Attempt:
     """Carries out one granted run. `execute()` gives its outcome, or None when the run belongs to somebody else now."""
 
     def __init__(
-        self, bus: Bus, blobs: Blobs, agent: Agent[Any], grant: Grant, *, known: dict[str, Agent[Any]],
-        threads: Executor, crowded: Callable[[], bool], patience_s: float, worker: str,
-    ) -> None:  # fmt: skip
+        self,
+        bus: Bus,
+        blobs: Blobs,
+        agent: Agent[Any],
+        grant: Grant,
+        *,
+        known: dict[str, Agent[Any]],
+        threads: Executor,
+        crowded: Callable[[], bool],
+        patience_s: float,
+        worker: str,
+    ) -> None:
         assert grant.record is not None
         self.record = grant.record
         self._bus, self._blobs, self._agent, self._known, self._threads = bus, blobs, agent, known, threads
@@ -59,7 +68,8 @@ class Attempt:
     # -- from outside -------------------------------------------------------------------------------------------
 
     def interrupt(self, why: str) -> None:
-        """Ends the attempt at its next safe boundary: `suspended`, `stopped` (canceled), `released`, `timed_out`, `lost`."""
+        """Ends the attempt at its next safe boundary: `suspended`, `stopped` (canceled), `released`, `timed_out`,
+        `lost`."""
         if not self._interrupted.done():
             self._interrupted.set_result(why)
 
@@ -82,9 +92,11 @@ class Attempt:
         if not trace.enabled():
             return await self._execute()
         attributes: dict[str, str | int] = {
-            "callboard.run": record.id, "callboard.root": record.root, "callboard.agent": record.agent,
+            "callboard.run": record.id,
+            "callboard.root": record.root,
+            "callboard.agent": record.agent,
             "callboard.attempt": record.attempt,
-        }  # fmt: skip
+        }
         with trace.span(f"run {record.agent}", parent=record.trace, attributes=attributes):
             return await self._execute()
 
@@ -108,7 +120,9 @@ class Attempt:
             await self._children.close()
 
     def _close(self) -> None:
-        ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} has ended: its context serves no more")
+        ended = AttemptEnded(
+            f"attempt {self.record.attempt} of run {self.record.id} has ended: its context serves no more"
+        )
         if self._parts is not None and self._parts.ended is None:
             self._parts.ended = ended
         self._hold.close()
@@ -130,11 +144,20 @@ class Attempt:
         steps = Steps(journal, self._writer, self._blobs, self._hold, self._threads, self.record.attempt)
         fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
         self._parts = Parts(
-            bus=self._bus, record=self.record, journal=journal, writer=self._writer, blobs=self._blobs, hold=self._hold,
-            steps=steps, children=self._children, threads=Threads(self._bus), places=Places(), known=self._known,
+            bus=self._bus,
+            record=self.record,
+            journal=journal,
+            writer=self._writer,
+            blobs=self._blobs,
+            hold=self._hold,
+            steps=steps,
+            children=self._children,
+            threads=Threads(self._bus),
+            places=Places(),
+            known=self._known,
             logger=logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields),
             publish=self._publish,
-        )  # fmt: skip
+        )
         return self._parts
 
     async def _publish(self, topic: str, data: bytes, key: str | None) -> int:
@@ -143,7 +166,9 @@ class Attempt:
 
     def _verdict(self, work: asyncio.Task[Outcome]) -> Outcome | None:
         if work.cancelled():
-            return self._outcome("failed", error=ErrorInfo(code="canceled_itself", message="the agent's code canceled its own task"))
+            return self._outcome(
+                "failed", error=ErrorInfo(code="canceled_itself", message="the agent's code canceled its own task")
+            )
         error = work.exception()
         if error is None:
             return work.result()
@@ -157,9 +182,13 @@ class Attempt:
         cause = error.__cause__ if error.__cause__ is not None and isinstance(error, CallboardError) else error
         covered = self._agent.retries.covers(cause)
         return ErrorInfo(
-            code=info.code, message=info.message[:2000], type=info.type, retryable=covered, traceback=info.traceback or text,
+            code=info.code,
+            message=info.message[:2000],
+            type=info.type,
+            retryable=covered,
+            traceback=info.traceback or text,
             details=info.details,
-        )  # fmt: skip
+        )
 
     async def _stop(self, work: asyncio.Task[Outcome], why: str) -> Outcome | None:
         """Ends the agent's code after an interruption, and says what became of the attempt."""
@@ -169,7 +198,11 @@ class Attempt:
         work.cancel()
         await asyncio.wait((work,), timeout=_STOP_S)
         if not work.done():
-            log.warning("run %s: the code of agent %r does not end; it is left behind, fenced off", self.record.id, self.record.agent)
+            log.warning(
+                "run %s: the code of agent %r does not end; it is left behind, fenced off",
+                self.record.id,
+                self.record.agent,
+            )
         elif not work.cancelled() and work.exception() is None and why != "lost":
             return work.result()  # it had ended in the same moment
         if why == "lost":
@@ -195,12 +228,24 @@ class Attempt:
         return max(10, self._bus.inline_limit // 24)
 
     def _outcome(
-        self, kind: Any, value: Payload | None = None, error: ErrorInfo | None = None, waits: list[list[str]] | None = None,
+        self,
+        kind: Any,
+        value: Payload | None = None,
+        error: ErrorInfo | None = None,
+        waits: list[list[str]] | None = None,
         wake_at: Any = None,
-    ) -> Outcome:  # fmt: skip
+    ) -> Outcome:
         record = self.record
         steps = self._parts.steps if self._parts else None
         return Outcome(
-            run=record.id, attempt=record.attempt, epoch=record.epoch, worker=self._worker, kind=kind, value=value,
-            error=error, waits=waits, wake_at=wake_at, steps=(steps.executed + steps.remembered) if steps else record.steps,
-        )  # fmt: skip
+            run=record.id,
+            attempt=record.attempt,
+            epoch=record.epoch,
+            worker=self._worker,
+            kind=kind,
+            value=value,
+            error=error,
+            waits=waits,
+            wake_at=wake_at,
+            steps=(steps.executed + steps.remembered) if steps else record.steps,
+        )

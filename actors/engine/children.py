@@ -13,7 +13,7 @@ import msgspec
 from ...store.log import EventLog
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, NoResponders, StaleFence, Unavailable, error_from_code
-from ...topics.messages import TERMINAL, ChildRequest, ChildrenReply, ChildrenRequest, ChildState, RunRecord, encode
+from ...topics.messages import TERMINAL, ChildrenReply, ChildrenRequest, ChildRequest, ChildState, RunRecord, encode
 from .hold import Group, Hold
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,9 @@ class ChildCall(Coroutine[Any, Any, T], Generic[T]):
 class Children:
     """Starts children and knows which have ended."""
 
-    def __init__(self, bus: Bus, event_log: EventLog, record: RunRecord, hold: Hold, lost: Callable[[BaseException], None]):
+    def __init__(
+        self, bus: Bus, event_log: EventLog, record: RunRecord, hold: Hold, lost: Callable[[BaseException], None]
+    ) -> None:
         self._bus, self._log, self._record, self._hold, self._lost = bus, event_log, record, hold, lost
         self._ended: dict[str, ChildState] = {}
         self._waiting: dict[str, asyncio.Future[ChildState]] = {}
@@ -70,7 +72,8 @@ class Children:
         self._told = asyncio.Event()
 
     async def start(self, request: ChildRequest) -> ChildState:
-        """Starts a child, or finds it; several that are asked for at once travel in one request. Durable when it returns.
+        """Starts a child, or finds it; several that are asked for at once travel in one request. Durable when it
+        returns.
 
         Raises StaleFence when the attempt does not own its run any more, InvalidInput for a bad agent name."""
         future: asyncio.Future[ChildState] = asyncio.get_running_loop().create_future()
@@ -183,11 +186,8 @@ class Children:
                     self._end(run, record)
 
     def _end(self, run: str, record: RunRecord) -> None:
-        state = ChildState(
-            run=run, status=record.status, agent=record.agent, result=record.result, error=record.error
-        )
+        state = ChildState(run=run, status=record.status, agent=record.agent, result=record.result, error=record.error)
         self._ended[run] = state
         future = self._waiting.pop(run, None)
         if future is not None and not future.done():
             future.set_result(state)
-

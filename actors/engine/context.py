@@ -13,11 +13,20 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from ...store.threads import Threads
 from ...topics import codec, trace, units
 from ...topics.errors import InvalidInput
 from ...topics.ids import child_run_id
-from ...topics.messages import Artifact, ChildRequest, ChildState, Event, Payload, RunRecord, Status, Step, ThreadMessage
+from ...topics.messages import (
+    Artifact,
+    ChildRequest,
+    ChildState,
+    Event,
+    Payload,
+    RunRecord,
+    Status,
+    Step,
+    ThreadMessage,
+)
 from ..agent import Agent, Retry
 from .artifact import made_artifact
 from .children import ChildCall
@@ -43,14 +52,14 @@ class Child:
 
     def result(self) -> ChildCall[Any]:
         """The child's result, typed as for `ctx.call`. Raises ChildFailed."""
-        return ChildCall(lambda group: self._context._child_result(self.id, self.agent, group, self._type))
+        return ChildCall(lambda group: self._context.child_result(self.id, group, self._type))
 
 
 class ThreadHandle:
     """The thread of a run: a context that outlives it."""
 
-    def __init__(self, context: Context, thread: str, threads: Threads) -> None:
-        self._context, self._threads = context, threads
+    def __init__(self, context: Context, thread: str, parts: Parts) -> None:
+        self._context, self._threads, self._blobs = context, parts.threads, parts.blobs
         self.id = thread
 
     async def messages(self) -> list[ThreadMessage]:
@@ -66,7 +75,7 @@ class ThreadHandle:
         data = codec.encode(content)
 
         async def append() -> int:
-            payload = await self._context._parts.blobs.payload(data)
+            payload = await self._blobs.payload(data)
             run = self._context.run.id
             return await self._threads.append(self.id, ThreadMessage(role=role, content=payload, run=run))
 
@@ -76,8 +85,9 @@ class ThreadHandle:
 class Context:
     """The handle of one attempt. Everything durable is fenced: an attempt that lost its run cannot write.
 
-    Operations are journaled by their place in the code (see `place`): after a takeover or a suspension the function starts again,
-    and each finished operation returns its recorded result at once. What is not an operation of the context is executed again."""
+    Operations are journaled by their place in the code (see `place`): after a takeover or a suspension the
+    function starts again, and each finished operation returns its recorded result at once. What is not an
+    operation of the context is executed again."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -94,7 +104,7 @@ class Context:
     def thread(self) -> ThreadHandle | None:
         """The run's thread, if it was started in one."""
         thread = self._parts.record.thread
-        return ThreadHandle(self, thread, self._parts.threads) if thread else None
+        return ThreadHandle(self, thread, self._parts) if thread else None
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -105,33 +115,62 @@ class Context:
 
     @overload
     def step(
-        self, fn: Callable[..., Awaitable[T]], /, *args: Any, name: str | None = ..., retries: Retry = ...,
-        timeout: timedelta | None = ..., returns: Any = ..., **kwargs: Any,
-    ) -> Coroutine[Any, Any, T]: ...  # fmt: skip
+        self,
+        fn: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        name: str | None = ...,
+        retries: Retry = ...,
+        timeout: timedelta | None = ...,
+        returns: Any = ...,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
     @overload
     def step(
-        self, fn: Callable[..., T], /, *args: Any, name: str | None = ..., retries: Retry = ...,
-        timeout: timedelta | None = ..., returns: Any = ..., **kwargs: Any,
-    ) -> Coroutine[Any, Any, T]: ...  # fmt: skip
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        name: str | None = ...,
+        retries: Retry = ...,
+        timeout: timedelta | None = ...,
+        returns: Any = ...,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
     def step(
-        self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, retries: Retry = NO_RETRY,
-        timeout: timedelta | None = None, returns: Any = None, **kwargs: Any,
-    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        retries: Retry = NO_RETRY,
+        timeout: timedelta | None = None,
+        returns: Any = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:
         """Calls `fn(*args, **kwargs)` once and journals its result; a sync function runs in a thread.
 
-        `name` defaults to the function's. `returns` (default: the annotation) is the type in which the result comes back; it is the
-        same value in every attempt. The step is durable when this returns; a crash between the function's end and its
-        journal entry executes it again (at least once). Raises StepFailed with the function's error, after `retries`;
-        StepTimeout as its cause; EncodeError as its cause when the result cannot be carried."""
+        `name` defaults to the function's. `returns` (default: the annotation) is the type in which the result
+        comes back; it is the same value in every attempt. The step is durable when this returns; a crash between
+        the function's end and its journal entry executes it again (at least once). Raises StepFailed with the
+        function's error, after `retries`; StepTimeout as its cause; EncodeError as its cause when the result
+        cannot be carried."""
         place = self._place()
         title = name or getattr(fn, "__name__", None) or type(fn).__name__
         type_ = result_type(fn) if returns is None else returns
         return self._step(place, title, fn, args, kwargs, retries, timeout, type_)
 
     async def _step(
-        self, place: str, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-        retries: Retry, timeout: timedelta | None, type_: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        place: str,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        retries: Retry,
+        timeout: timedelta | None,
+        type_: Any,
+    ) -> Any:
         self._parts.check()
         if not trace.enabled():
             return await self._parts.steps.run(place, name, fn, args, kwargs, retries, timeout, type_)
@@ -143,7 +182,9 @@ class Context:
     @overload
     def call(self, agent: Agent[T], input: Any = ..., *, metadata: dict[str, Any] | None = ...) -> ChildCall[T]: ...
     @overload
-    def call(self, agent: str, input: Any = ..., *, returns: type[T], metadata: dict[str, Any] | None = ...) -> ChildCall[T]: ...
+    def call(
+        self, agent: str, input: Any = ..., *, returns: type[T], metadata: dict[str, Any] | None = ...
+    ) -> ChildCall[T]: ...
     @overload
     def call(self, agent: str, input: Any = ..., *, metadata: dict[str, Any] | None = ...) -> ChildCall[Any]: ...
     def call(
@@ -151,8 +192,9 @@ class Context:
     ) -> ChildCall[Any]:
         """A child run of another agent; awaiting gives its result.
 
-        The result is typed by `returns`, else by the agent if this process knows it, else plain JSON. While it is waited for, the run
-        may be suspended and hold no worker. Raises ChildFailed: a child's failure is data for its parent."""
+        The result is typed by `returns`, else by the agent if this process knows it, else plain JSON. While it is
+        waited for, the run may be suspended and hold no worker. Raises ChildFailed: a child's failure is data for
+        its parent."""
         name, type_ = self._parts.agent(agent, returns)
         place, data = self._place(), codec.encode(input)
 
@@ -160,14 +202,19 @@ class Context:
             state = await self._start(place, name, data, metadata, detached=False)
             if state.status.value == "completed" or state.error is not None:
                 return await self._outcome(state, type_)
-            return await self._child_result(state.run, name, group, type_)
+            return await self.child_result(state.run, group, type_)
 
         return ChildCall(started)
 
     async def start(
-        self, agent: str | Agent[Any], input: Any = None, *, detached: bool = False, returns: Any = None,
+        self,
+        agent: str | Agent[Any],
+        input: Any = None,
+        *,
+        detached: bool = False,
+        returns: Any = None,
         metadata: dict[str, Any] | None = None,
-    ) -> Child:  # fmt: skip
+    ) -> Child:
         """Starts a child run and returns once it is durable. A detached child is not stopped with its parent."""
         name, type_ = self._parts.agent(agent, returns)
         place = self._place()
@@ -193,7 +240,8 @@ class Context:
         )
         return await parts.children.start(request)
 
-    async def _child_result(self, run: str, agent: str, group: Group, type_: Any) -> Any:
+    async def child_result(self, run: str, group: Group, type_: Any) -> Any:
+        """The result of a started child; what `Child.result` and `call` stand on."""
         self._parts.check()
         return await self._outcome(await self._parts.children.result(run, group), type_)
 
@@ -203,8 +251,9 @@ class Context:
         return codec.decode(await self._parts.blobs.value(state.result or Payload()), type_)
 
     async def gather(self, *awaitables: Awaitable[Any], return_exceptions: bool = False) -> list[Any]:
-        """The results of all, in order, like `asyncio.gather`; child calls among them are waited for together, so that a
-        suspended run wakes once when they have all ended. With `return_exceptions` a failure stands in the list."""
+        """The results of all, in order, like `asyncio.gather`; child calls among them are waited for together, so
+        that a suspended run wakes once when they have all ended. With `return_exceptions` a failure stands in the
+        list."""
         group = Group()
         for one in awaitables:
             if isinstance(one, ChildCall):
@@ -219,7 +268,8 @@ class Context:
     # -- time and chance ----------------------------------------------------------------------------------------
 
     async def sleep(self, duration: timedelta | float) -> None:
-        """Sleeps (a timedelta, or seconds). A longer sleep is a durable timer and holds no worker; it may end a moment late."""
+        """Sleeps (a timedelta, or seconds). A longer sleep is a durable timer and holds no worker; it may end a
+        moment late."""
         seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
         place, parts = self._place(), self._parts
         parts.check()
@@ -228,7 +278,12 @@ class Context:
         if found is None:
             await parts.steps.note(
                 Step(
-                    at=place, name="sleep", attempt=parts.record.attempt, n=parts.writer.number(), kind="sleep", until=until
+                    at=place,
+                    name="sleep",
+                    attempt=parts.record.attempt,
+                    n=parts.writer.number(),
+                    kind="sleep",
+                    until=until,
                 )
             )
         left = (until - units.now()).total_seconds()
@@ -245,7 +300,7 @@ class Context:
 
     async def random(self) -> float:
         """A random number of 0 to 1 (1 excluded), the same in every attempt. Not for secrets."""
-        return random.Random(self._seed()).random()  # noqa: S311
+        return random.Random(self._seed()).random()
 
     async def uuid(self) -> uuid.UUID:
         """A random UUID (version 4), the same in every attempt."""
@@ -277,7 +332,8 @@ class Context:
     # -- what others see ----------------------------------------------------------------------------------------
 
     async def emit(self, type: str, data: Any = None) -> None:
-        """Tells the run's watchers something of your own. Durable before the next step or the end of the run; once per place."""
+        """Tells the run's watchers something of your own. Durable before the next step or the end of the run; once
+        per place."""
         await self._tell("custom", type, data)
 
     async def progress(self, current: float, total: float | None = None, message: str | None = None) -> None:
@@ -305,7 +361,8 @@ class Context:
         await parts.writer.room()
 
     async def artifact(self, name: str, content: Any, *, media_type: str | None = None) -> Artifact:
-        """Publishes a named result: text, bytes, or a value (as JSON). Returns once durable. The same name again is a new version.
+        """Publishes a named result: text, bytes, or a value (as JSON). Returns once durable. The same name again is a
+        new version.
 
         `media_type` defaults to text/plain, application/octet-stream or application/json."""
         place, parts = self._place(), self._parts
@@ -313,13 +370,20 @@ class Context:
         if not name or len(name) > 255 or any(ord(char) < 32 for char in name):
             raise InvalidInput(f"artifact name {name[:80]!r} must be 1 to 255 characters without control characters")
         artifact = await made_artifact(
-            parts.blobs, parts.bus.inline_limit, name, content, media_type, at=place, attempt=parts.record.attempt, n=parts.writer.number()
+            parts.blobs,
+            parts.bus.inline_limit,
+            name,
+            content,
+            media_type,
+            at=place,
+            attempt=parts.record.attempt,
+            n=parts.writer.number(),
         )
         if place not in parts.journal.emitted:
             await parts.writer.put("artifact", artifact)
         return artifact
 
     async def publish(self, topic: str, message: Any, key: str | None = None) -> int:
-        """Publishes to whoever subscribes to `topic` (see `Actor` and `@on`); its sequence. Journaled: once per place, and
-        at least once over a crash."""
+        """Publishes to whoever subscribes to `topic` (see `Actor` and `@on`); its sequence. Journaled: once per
+        place, and at least once over a crash."""
         return await self.step(self._parts.publish, topic, codec.encode(message), key, name=f"publish:{topic}")

@@ -13,7 +13,8 @@ class EngineError(CallboardError):
 
 
 class StepFailed(EngineError):
-    """A step raised, now or in an earlier attempt. `error` says what; the exception itself is the cause, if it was raised now."""
+    """A step raised, now or in an earlier attempt. `error` says what; the exception itself is the cause, if it was
+    raised now."""
 
     code = "step_failed"
 
@@ -31,22 +32,27 @@ class ChildFailed(EngineError):
 
     def __init__(self, run: str, agent: str, status: Status, error: ErrorInfo | None) -> None:
         why = f": {error.message}" if error else ""
-        super().__init__(f"child run {run} of agent {agent!r} is {status}{why}", run=run, agent=agent, status=str(status))
+        super().__init__(
+            f"child run {run} of agent {agent!r} is {status}{why}", run=run, agent=agent, status=str(status)
+        )
         self.error = error
 
 
 class JournalMismatch(EngineError):
-    """The code asks for another operation than the journal recorded at this place: it has changed, or depends on chance."""
+    """The code asks for another operation than the journal recorded at this place: it has changed, or depends on
+    chance."""
 
     code = "journal_mismatch"
 
     def __init__(self, place: str, recorded: str, asked: str) -> None:
         super().__init__(
-            f"operation {place} was {recorded} when it was recorded, and the code now asks for {asked}: an agent must ask for the "
-            "same operations in the same order in every attempt. Undo the change, or start a new run; put what depends on "
-            "time or chance into a step",
-            place=place, recorded=recorded, asked=asked,
-        )  # fmt: skip
+            f"operation {place} was {recorded} when it was recorded, and the code now asks for {asked}: an agent must "
+            "ask for the same operations in the same order in every attempt. Undo the change, or start a new run; put "
+            "what depends on time or chance into a step",
+            place=place,
+            recorded=recorded,
+            asked=asked,
+        )
 
 
 class StepTimeout(EngineError, TimeoutError):

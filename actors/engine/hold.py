@@ -1,4 +1,5 @@
-"""Durable waits: what an attempt waits for that needs no process, and when it is time to let go of the worker's slot."""
+"""Durable waits: what an attempt waits for that needs no process, and when it is time to let go of the worker's
+slot."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Group:
 
 
 class Hold:
-    """Knows what the attempt waits for. After `patience()` seconds of waiting with no step under way, `suspend` is called."""
+    """Knows what the attempt waits for. After `patience()` seconds of waiting with no step under way, `suspend` is
+    called."""
 
     def __init__(self, patience: Callable[[], float], suspend: Callable[[], None]) -> None:
         self._patience, self._suspend = patience, suspend
@@ -70,8 +72,8 @@ class Hold:
         return {child for group in self._groups for child in group.children}
 
     def groups(self, limit: int) -> list[list[str]]:
-        """The groups with the suffixes of their children, at most `limit` names in all: a longer group is cut, which only
-        means that the run wakes early and waits for the rest."""
+        """The groups with the suffixes of their children, at most `limit` names in all: a longer group is cut,
+        which only means that the run wakes early and waits for the rest."""
         found: list[list[str]] = []
         for group in self._groups:
             names = sorted(child.partition("~")[2] for child in group.children)[:limit]

@@ -1,9 +1,9 @@
 """Places: where in an agent's code an operation stands, the same in every attempt.
 
-An operation is named by the order of the calls within its asyncio task: `0`, `1`, `2` … in the agent's own task, `b0:0` for the
-first operation of the first task below it that used the context, `b0:b1:0` for one in a task below that. So parallel branches count by themselves,
-whatever their timing; only the order in which branches use the context for the first time must not depend on chance,
-and asyncio starts tasks in the order of their creation.
+An operation is named by the order of the calls within its asyncio task: `0`, `1`, `2` … in the agent's own task,
+`b0:0` for the first operation of the first task below it that used the context, `b0:b1:0` for one in a task below
+that. So parallel branches count by themselves, whatever their timing; only the order in which branches use the
+context for the first time must not depend on chance, and asyncio starts tasks in the order of their creation.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -45,12 +46,10 @@ def result_type(fn: Callable[..., Any]) -> Any:
         pass
     try:
         found = typing.get_type_hints(target, include_extras=True).get("return", Any)
-    except Exception:  # annotations that do not resolve: the result is plain JSON then
+    except Exception:  # noqa: BLE001  # annotations that do not resolve can raise anything: the result is plain JSON
         found = Any
-    try:
+    with contextlib.suppress(TypeError):
         _types[target] = found
-    except TypeError:
-        pass
     return found
 
 
@@ -60,14 +59,18 @@ def failure(error: BaseException, traceback: str | None = None) -> ErrorInfo:
         return error.error
     info = info_of(error)
     if not isinstance(error, CallboardError):
-        info = ErrorInfo(code="exception", message=info.message or type(error).__name__, type=info.type, traceback=traceback)
+        info = ErrorInfo(
+            code="exception", message=info.message or type(error).__name__, type=info.type, traceback=traceback
+        )
     return info
 
 
 class Steps:
     """Executes and remembers the steps of one attempt."""
 
-    def __init__(self, journal: Journal, writer: Writer, blobs: Blobs, hold: Hold, threads: Executor, attempt: int) -> None:
+    def __init__(
+        self, journal: Journal, writer: Writer, blobs: Blobs, hold: Hold, threads: Executor, attempt: int
+    ) -> None:
         self._journal, self._writer, self._blobs, self._hold = journal, writer, blobs, hold
         self._threads, self._attempt = threads, attempt
         self._last: dict[str, int] = {}
@@ -80,7 +83,8 @@ class Steps:
     def recorded(self, place: str, name: str, kind: str = "step") -> Step | None:
         """The entry of an operation, if an earlier attempt has finished it. Raises JournalMismatch.
 
-        A failure counts only if the code went on after it: otherwise it is what ended the attempt, and the step is due again."""
+        A failure counts only if the code went on after it: otherwise it is what ended the attempt, and the step is
+        due again."""
         found = self._journal.steps.get(place)
         if found is None:
             return None
@@ -99,9 +103,16 @@ class Steps:
         return codec.decode(await self._blobs.value(entry.value or Payload()), type_)
 
     async def run(
-        self, place: str, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-        retries: Retry, timeout: timedelta | None, type_: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        place: str,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        retries: Retry,
+        timeout: timedelta | None,
+        type_: Any,
+    ) -> Any:
         """Executes the step, unless it is recorded; returns what any later attempt will return."""
         found = self.recorded(place, name)
         if found is not None:
@@ -124,9 +135,14 @@ class Steps:
         return result if isinstance(result, _SCALARS) and type(result) in _SCALARS else codec.decode(data, type_)
 
     async def _execute(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-        retries: Retry, timeout: timedelta | None,
-    ) -> Any:  # fmt: skip
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        retries: Retry,
+        timeout: timedelta | None,
+    ) -> Any:
         tries = 0
         while True:
             tries += 1
@@ -135,14 +151,22 @@ class Steps:
             except Exception as error:
                 if tries >= retries.max_attempts or not retries.covers(error):
                     raise
-                full = min(retries.maximum.total_seconds(), retries.initial.total_seconds() * retries.factor ** (tries - 1))
+                full = min(
+                    retries.maximum.total_seconds(), retries.initial.total_seconds() * retries.factor ** (tries - 1)
+                )
                 await asyncio.sleep(full * (1 - retries.jitter * random.random()))
 
     async def _once(
-        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], timeout: timedelta | None
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: timedelta | None,
     ) -> Any:
+        limit = asyncio.timeout(timeout.total_seconds() if timeout else None)
         try:
-            async with asyncio.timeout(timeout.total_seconds() if timeout else None) as limit:
+            async with limit:
                 return await self._called(fn, args, kwargs)
         except TimeoutError as error:
             if limit.expired():
@@ -150,7 +174,7 @@ class Steps:
             raise
 
     async def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):
+        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
             return await fn(*args, **kwargs)
         context = contextvars.copy_context()
         call = functools.partial(context.run, fn, *args, **kwargs)
@@ -158,12 +182,24 @@ class Steps:
         return await result if isinstance(result, Awaitable) else result
 
     def _entry(
-        self, place: str, name: str, began: float, value: Payload | None = None, error: ErrorInfo | None = None,
+        self,
+        place: str,
+        name: str,
+        began: float,
+        value: Payload | None = None,
+        error: ErrorInfo | None = None,
         status: typing.Literal["done", "failed", "started"] = "done",
-    ) -> Step:  # fmt: skip
+    ) -> Step:
         elapsed = round((time.perf_counter() - began) * 1000, 3)
         return Step(
-            at=place, name=name, attempt=self._attempt, n=self._writer.number(), status=status, value=value, error=error, ms=elapsed
+            at=place,
+            name=name,
+            attempt=self._attempt,
+            n=self._writer.number(),
+            status=status,
+            value=value,
+            error=error,
+            ms=elapsed,
         )
 
     def _say_started(self, place: str, name: str) -> None:

@@ -1,9 +1,9 @@
 """Writes of one attempt: fenced, in order, one at a time, what waits is joined.
 
-The broker refuses a second fenced write on one subject while the first is being replicated; so while one write is under
-way, entries wait, and those of one kind travel in one message. A write whose answer got lost is repeated: its entries carry
-(attempt, n), and readers drop the second copy. A refused fence means that the run is owned by somebody else: `on_lost` is
-called once, and nothing is written any more.
+The broker refuses a second fenced write on one subject while the first is being replicated; so while one write is
+under way, entries wait, and those of one kind travel in one message. A write whose answer got lost is repeated: its
+entries carry (attempt, n), and readers drop the second copy. A refused fence means that the run is owned by somebody
+else: `on_lost` is called once, and nothing is written any more.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Writer:
         return self._n
 
     def put(self, kind: str, entry: Entry) -> asyncio.Future[None]:
-        """Queues an entry; the future is done when it is stored. Raises (by the future) StaleFence, StorageFull, BrokerError."""
+        """Queues an entry; the future is done when it is stored. Raises (by the future) StaleFence, StorageFull,
+        BrokerError."""
         done: asyncio.Future[None] = self._loop.create_future()
         done.add_done_callback(_retrieved)
         if self._broken is not None:

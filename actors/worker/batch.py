@@ -12,8 +12,9 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """`await ask(item)` gives the answer to one item. `send` gets at most `limit` items of at most `limit_bytes` in all (by
-    `size`), answers them in their order, and does its own repeating; what it raises is raised to all of the batch."""
+    """`await ask(item)` gives the answer to one item. `send` gets at most `limit` items of at most `limit_bytes`
+    in all (by `size`), answers them in their order, and does its own repeating; what it raises is raised to all of
+    the batch."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Batcher(Generic[Item, Answer]):
     async def _one(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._send([item for item, _ in batch])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # goes to everybody who asked
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

@@ -31,6 +31,7 @@ _PAUSE_MAX_S = 1.0
 _PATIENCE_S = 3.0
 """An outcome that no coordinator takes for this long is handed over as a durable command."""
 _MANY = 64
+_CLAIM_BYTES = 120
 
 _decode_grants = msgspec.json.Decoder(ClaimReply).decode
 _decode_verdicts = msgspec.json.Decoder(OutcomeReply).decode
@@ -42,10 +43,13 @@ class Desk:
     def __init__(self, bus: Bus, worker: str) -> None:
         self._bus, self._worker = bus, worker
         self._claims: Batcher[Claim, Grant] = Batcher(
-            self._send_claims, limit=_MANY, limit_bytes=bus.max_payload // 2, size=lambda claim: 120
+            self._send_claims, limit=_MANY, limit_bytes=bus.max_payload // 2, size=lambda _: _CLAIM_BYTES
         )
         self._outcomes: Batcher[Outcome, OutcomeVerdict] = Batcher(
-            self._send_outcomes, limit=_MANY, limit_bytes=bus.max_payload // 2, size=lambda outcome: len(encode(outcome))
+            self._send_outcomes,
+            limit=_MANY,
+            limit_bytes=bus.max_payload // 2,
+            size=lambda outcome: len(encode(outcome)),
         )
 
     async def claim(self, claim: Claim) -> Grant:

@@ -1,4 +1,5 @@
-"""The agent worker: an actor that takes work messages of its agents, carries the runs out, and hands their outcomes in."""
+"""The agent worker: an actor that takes work messages of its agents, carries the runs out, and hands their
+outcomes in."""
 
 from __future__ import annotations
 
@@ -53,17 +54,27 @@ class Leases(Protocol):
 class AgentWorker(Actor):
     """Serves `agents` with at most `concurrency` runs at once.
 
-    `lease_s`: a work message that is neither acknowledged nor renewed for so long goes to another worker. `patience_s`: how long a run that
-    only waits (for children, for a clock) keeps its slot while no other run wants it. `worker`: the id under which the host
-    answers pings; a run is taken from a worker whose id nobody answers for."""
+    `lease_s`: a work message that is neither acknowledged nor renewed for so long goes to another worker.
+    `patience_s`: how long a run that only waits (for children, for a clock) keeps its slot while no other run
+    wants it. `worker`: the id under which the host answers pings; a run is taken from a worker whose id nobody
+    answers for."""
 
     def __init__(
-        self, bus: Bus, agents: Sequence[Agent[Any]], leases: Leases, *, worker: str | None = None, concurrency: int = 16,
-        lease_s: float = 30.0, patience_s: float = 2.0,
-    ) -> None:  # fmt: skip
+        self,
+        bus: Bus,
+        agents: Sequence[Agent[Any]],
+        leases: Leases,
+        *,
+        worker: str | None = None,
+        concurrency: int = 16,
+        lease_s: float = 30.0,
+        patience_s: float = 2.0,
+    ) -> None:
         names = [agent.name for agent in agents]
         if len(set(names)) < len(names):
-            raise InvalidInput(f"two agents have one name: {sorted(name for name in set(names) if names.count(name) > 1)}")
+            raise InvalidInput(
+                f"two agents have one name: {sorted(name for name in set(names) if names.count(name) > 1)}"
+            )
         self._bus, self._leases = bus, leases
         self._agents = {agent.name: agent for agent in agents}
         self.worker = worker or new_token(12)
@@ -87,7 +98,8 @@ class AgentWorker(Actor):
         return {"agents": list(self._agents), "concurrency": self._concurrency, "running": list(self._running)}
 
     def sources(self) -> list[Source]:
-        """Notices of the coordinators: a run was canceled, a child has ended. They may be lost: fences and looks make up for it."""
+        """Notices of the coordinators: a run was canceled, a child has ended. They may be lost: fences and looks
+        make up for it."""
         return [SignalSource(f"{self._bus.subjects.worker}.{self.worker}.notice", self._on_notice)]
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -111,7 +123,8 @@ class AgentWorker(Actor):
             await puller.start()
 
     async def stopping(self, ctx: ActorContext) -> None:
-        """Takes nothing more, and waits for the runs in hand until the host's grace is over (then `stopped` hands them back)."""
+        """Takes nothing more, and waits for the runs in hand until the host's grace is over (then `stopped` hands
+        them back)."""
         self._draining = True
         for puller in self._pullers:
             await puller.stop()
@@ -193,9 +206,16 @@ class AgentWorker(Actor):
         assert grant.record is not None
         record = grant.record
         attempt = Attempt(
-            self._bus, self._blobs, self._agents[record.agent], grant, known=self._agents, threads=self._threads,
-            crowded=self._crowded, patience_s=self._patience_s, worker=self.worker,
-        )  # fmt: skip
+            self._bus,
+            self._blobs,
+            self._agents[record.agent],
+            grant,
+            known=self._agents,
+            threads=self._threads,
+            crowded=self._crowded,
+            patience_s=self._patience_s,
+            worker=self.worker,
+        )
         self._running[record.id] = attempt
         try:
             outcome = await attempt.execute()
@@ -220,4 +240,3 @@ class AgentWorker(Actor):
             attempt.interrupt("stopped")
         elif notice.verb == "child":
             attempt.child_ended()
-
