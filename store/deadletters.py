@@ -149,9 +149,15 @@ class DeadLetters:
         data = letter.data if letter.ref is None else await self._blobs.get(letter.ref)
         headers = {name: text for name, text in (letter.headers or {}).items() if not name.lower().startswith("nats-")}
         headers["Nats-Msg-Id"] = f"{self._stream}.{id}"
-        sequence = await self._bus.store(letter.subject, data, head_bytes(headers))
+        sequence = await self._bus.store(self._published_on(letter.subject), data, head_bytes(headers))
         await self._delete(id)
         return sequence
+
+    def _published_on(self, subject: str) -> str:
+        """The subject to publish on: that of a topic is stored with its partition in the middle."""
+        topics = f"{self._bus.subjects.topic}."
+        words = subject.removeprefix(topics).split(".")
+        return f"{topics}{words[0]}.{words[2]}" if subject.startswith(topics) and len(words) == 3 else subject
 
     async def drop(self, id: int) -> None:  # noqa: A002
         """Deletes a letter. Raises NotFound."""

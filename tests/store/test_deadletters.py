@@ -164,3 +164,13 @@ async def test_a_message_that_came_by_the_wire_can_be_set_aside_as_it_is(
     assert (again.subject, again.data) == (stored.subject, stored.data)
     assert (again.headers["A"], again.headers["B"]) == ("ü", "")
     assert again.headers["Nats-Sequence"] == str(again.sequence)
+
+
+async def test_a_message_of_a_topic_is_replayed_to_its_topic(bus: Bus, letters: DeadLetters) -> None:
+    sequence = await bus.write(f"{bus.subjects.topic}.reviews.k", b"1")
+    stored = await reads.by_sequence(bus, bus.subjects.topics, sequence)
+    assert stored is not None
+    letter_id = await letters.put("topic", stored.subject, stored.data, stored.headers, InvalidMessage("x"))
+    again = await reads.by_sequence(bus, bus.subjects.topics, await letters.replay(letter_id))
+    assert again is not None
+    assert (again.subject, again.data) == (stored.subject, b"1")
