@@ -127,7 +127,7 @@ class DeadLetters:
                 break
         return part
 
-    async def get(self, id: int) -> Letter:  # noqa: A002 - the name it has everywhere
+    async def get(self, id: int) -> Letter:
         """One letter. Raises NotFound."""
         stored = await reads.by_sequence(self._bus, self._stream, id) if id > 0 else None
         if stored is None:
@@ -136,7 +136,7 @@ class DeadLetters:
 
     # -- act ----------------------------------------------------------------------------------------------------
 
-    async def replay(self, id: int) -> int:  # noqa: A002
+    async def replay(self, id: int) -> int:
         """Publishes the message again, as it was, and drops the letter once that is stored; returns the sequence.
 
         When this is cut short in between, the letter remains; replayed again within two minutes the message is
@@ -159,7 +159,7 @@ class DeadLetters:
         words = subject.removeprefix(topics).split(".")
         return f"{topics}{words[0]}.{words[2]}" if subject.startswith(topics) and len(words) == 3 else subject
 
-    async def drop(self, id: int) -> None:  # noqa: A002
+    async def drop(self, id: int) -> None:
         """Deletes a letter. Raises NotFound."""
         if id <= 0 or not await self._delete(id):
             raise _unknown(id)

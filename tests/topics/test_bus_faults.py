@@ -18,6 +18,12 @@ from callboard.topics.errors import Unavailable
 pytestmark = pytest.mark.crash
 
 
+async def write_until_refused(bus: Bus, subject: str) -> None:
+    """A stopped process may still answer for a moment."""
+    while True:
+        await bus.write(subject, b"0")
+
+
 async def restart(nats: ServerProcess) -> None:
     await asyncio.to_thread(nats.start)
 
@@ -82,6 +88,8 @@ async def test_a_stalled_server_is_answered_by_a_timeout(
     assert nats.pid is not None
     os.kill(nats.pid, signal.SIGSTOP)
     try:
+        with pytest.raises(Unavailable, match="in time"):
+            await write_until_refused(impatient, bus.subjects.event("r", "step"))
         began = time.monotonic()
         with pytest.raises(Unavailable, match="in time"):
             await impatient.write(bus.subjects.event("r", "step"), b"1")
