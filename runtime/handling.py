@@ -53,7 +53,7 @@ class Handling:
         stored, partition = envelope.stored, envelope.partition
         sequence, headers = stored.sequence, stored.headers
         if headers.get(ADDRESSEE, self._actor) != self._actor:  # replayed for another actor
-            partition.finish(envelope.topic, sequence)
+            await partition.finish(envelope.topic, sequence)
             return
         handler = self._handlers.topics[envelope.topic]
         try:
@@ -72,7 +72,7 @@ class Handling:
             except Exception as error:  # noqa: BLE001  # the actor boundary: supervision has seen it, the loop decides
                 failure = error
             else:
-                partition.finish(envelope.topic, sequence)
+                await partition.finish(envelope.topic, sequence)
                 return
             if not isinstance(failure, Unavailable) or self._bus.is_up:
                 tries += 1
@@ -97,7 +97,7 @@ class Handling:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, _RETRY_MAX_S)
             else:
-                envelope.partition.finish(envelope.topic, stored.sequence)
+                await envelope.partition.finish(envelope.topic, stored.sequence)
                 return
 
     # -- asked --------------------------------------------------------------------------------------------------

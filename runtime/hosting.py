@@ -99,7 +99,7 @@ class HostedActor:
         if error is not None and not isinstance(error, asyncio.CancelledError):
             log.error("actor %s: a message was not handled", self.name, exc_info=error)
         if self._partitions is not None:
-            self._partitions.poke()
+            self._partitions.room_grew()
 
     def _gave_up(self, error: ActorGaveUp) -> None:
         self.ready = False

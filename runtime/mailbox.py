@@ -46,6 +46,11 @@ class Mailbox(Generic[T]):
         """How many more items it takes."""
         return 0 if self._closed else self._capacity - len(self._running) - self._waiting - self._reserved
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds as many items as it may, whatever room is reserved."""
+        return self._closed or len(self) >= self._capacity
+
     def reserve(self, count: int) -> int:
         """Keeps room for up to `count` items that are being fetched, and returns for how many; negative gives back."""
         granted = min(count, max(0, self.room))

@@ -69,10 +69,12 @@ class Partition:
         self.share = _PAGE
         """How many there may be."""
         self._cautious = 0
+        self._starved = False
         self._trying: tuple[str, int] | None = None
         self._caution = asyncio.Lock()
         self._pokes = {topic: asyncio.Event() for topic in self.progress}
         self._dirty = asyncio.Event()
+        self._change = self._stored_change = 0
         self._saved: asyncio.Future[None] = self._loop.create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
@@ -143,19 +145,21 @@ class Partition:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def poke(self) -> None:
-        """There may be something to read, or room to read it."""
-        for event in self._pokes.values():
-            event.set()
+    def room_grew(self) -> None:
+        """There may be room again for what could not be read."""
+        if self._starved and self.inside <= self.share // 2:  # few large reads are cheaper than many small ones
+            self._starved = False
+            for event in self._pokes.values():
+                event.set()
 
     def _live(self, topic: str) -> Callable[[Message], None]:
         progress, event = self.progress[topic], self._pokes[topic]
 
         def poke(message: Message) -> None:
-            progress.wanted = max(progress.wanted, int(message.headers.get("Nats-Sequence", "0")))
+            progress.wanted = max(progress.wanted, _sequence_of(message))
             event.set()
             if not self._is_fresh():
-                self._dirty.set()  # renew the right while the message is being read
+                self._touch()  # renew the right while the message is being read
 
         return poke
 
@@ -164,8 +168,8 @@ class Partition:
         behind = 0.002
         while self._reading:
             event.clear()
-            room = self._mailbox.reserve(max(0, min(_PAGE, self.share - self.inside)))
-            taken = 0
+            room = self._mailbox.reserve(self._wanted())
+            taken, self._starved = 0, self._starved or room == 0
             try:
                 if room > 0:
                     taken = await self._read(topic, room)
@@ -185,6 +189,10 @@ class Partition:
             except TimeoutError:
                 pass
 
+    def _wanted(self) -> int:
+        free = self.share - self.inside
+        return min(_PAGE, free) if free > self.share // 2 or not self.inside else 0
+
     async def _read(self, topic: str, room: int) -> int:
         subjects, progress = self._bus.subjects, self.progress[topic]
         filter_ = subjects.topic_partition(topic, self.number)
@@ -201,7 +209,7 @@ class Partition:
     def _asked(self, message: Message) -> None:
         if not message.reply or not self._reading:
             return
-        if self._mailbox.room <= 0:
+        if self._mailbox.is_full:
             answer_error(self._bus, message, MAILBOX_FULL)
             return
         token = message.subject.rpartition(".")[2]
@@ -220,22 +228,31 @@ class Partition:
     async def confirm(self) -> bool:
         """Whether this host owns the partition now, so that a message may be started; asks the broker if it must."""
         while self.owned and not self._is_fresh():
-            await self._next_save()
+            self._touch()
+            await asyncio.shield(self._saved)
         return self.owned
 
-    async def _next_save(self) -> None:
+    def _touch(self) -> None:
+        self._change += 1
         self._dirty.set()
-        await asyncio.shield(self._saved)
 
-    def finish(self, topic: str, sequence: int) -> None:
-        """A message is handled; stored with the next write of the cursor, which begins at once."""
+    async def _stored(self) -> None:
+        """Waits until what is true now stands in the record, or the partition is lost."""
+        change = self._change
+        while self.owned and self._stored_change < change:
+            await asyncio.shield(self._saved)
+
+    async def finish(self, topic: str, sequence: int) -> None:
+        """A message is handled. Returns when the broker knows it too, so that of each key only the message in hand can
+        ever be handled twice; other keys go on meanwhile, and their ends are stored by the same write."""
         self.progress[topic].finish(sequence)
-        self._dirty.set()
+        self._touch()
+        await self._stored()
 
     def failed(self, topic: str, sequence: int, tries: int) -> None:
         """A delivery failed; the count outlives this host."""
         self.progress[topic].tries[sequence] = tries
-        self._dirty.set()
+        self._touch()
 
     @asynccontextmanager
     async def caution(self, topic: str, sequence: int) -> AsyncIterator[None]:
@@ -245,15 +262,14 @@ class Partition:
             return
         async with self._caution:
             self._trying = (topic, sequence)
-            await self._next_save()  # the one that runs may have begun before
-            if self.owned:
-                await self._next_save()
+            self._touch()
+            await self._stored()
             try:
                 yield
             finally:
                 self._trying = None
                 self._cautious -= 1
-                self._dirty.set()
+                self._touch()
 
     async def _save_loop(self) -> None:
         while self.owned:
@@ -269,7 +285,7 @@ class Partition:
                 await asyncio.sleep(_RETRY_S)
 
     async def _save(self, hand_back: bool) -> None:
-        begun = self._loop.time()
+        begun, change = self._loop.time(), self._change
         cursors: dict[str, TopicCursor] = {topic: progress.cursor() for topic, progress in self.progress.items()}
         cursors |= self._others  # of a newer or older version of the actor, which subscribes to more
         record = Ownership(owner="" if hand_back else self._owner, cursors=cursors, trying=self._trying)
@@ -280,7 +296,7 @@ class Partition:
                 break
             except StaleFence:
                 self._sequence = await self._recognise()
-        self._confirmed = begun
+        self._confirmed, self._stored_change = begun, change
         self._tell_saved()
 
     async def _recognise(self) -> int:
@@ -296,3 +312,9 @@ class Partition:
         saved, self._saved = self._saved, self._loop.create_future()
         if not saved.done():
             saved.set_result(None)
+
+
+def _sequence_of(message: Message) -> int:
+    _, _, rest = (message.head or b"").partition(b"\r\nNats-Sequence: ")
+    digits = rest.partition(b"\r")[0]
+    return int(digits) if digits.isdigit() else 0

@@ -70,10 +70,10 @@ class Partitions:
         """The numbers of the partitions held now."""
         return sorted(self._owned)
 
-    def poke(self) -> None:
+    def room_grew(self) -> None:
         """There is room in the mailbox."""
         for partition in self._owned.values():
-            partition.poke()
+            partition.room_grew()
 
     async def start(self) -> None:
         """Begins to claim, and returns once every partition has an owner's record (or after 15 s, with a warning)."""

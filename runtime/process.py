@@ -112,10 +112,10 @@ async def _guarded(main: Main, shutdown: Shutdown) -> int:
             return EXIT_OK
         raise
     except ActorGaveUp as error:
-        log.error("the process ends: %s", error)
+        log.error("the process ends: %s", error)  # noqa: TRY400  # supervision has logged the trace
         return EXIT_GAVE_UP
     except CallboardError as error:
-        log.error("the process ends: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
+        log.error("the process ends: %s", error)  # noqa: TRY400  # meant for people: no trace
         return EXIT_ERROR
     except Exception:
         log.exception("the process ends because of an error")
