@@ -11,16 +11,16 @@ from typing import Literal
 
 HERE = Path(__file__).resolve().parent
 LOOPBACK = "127.0.0.1"
-COUNTS = {"coordinator": 2, "worker": 3, "projector": 1, "gateway": 2}
+COUNTS = {"coordinator": 2, "worker": 3, "gateway": 2}
 SERVERS = 3
 MAX_PAYLOAD_BYTES = 1024 * 1024
 
-Kind = Literal["nats", "otel-collector", "coordinator", "worker", "projector", "gateway"]
+Kind = Literal["nats", "otel-collector", "coordinator", "worker", "gateway"]
 # Everything stands on what is started before it; stopped in the reverse order.
 TIERS: tuple[tuple[Kind, ...], ...] = (
     ("nats",),
     ("otel-collector",),
-    ("coordinator", "worker", "projector", "gateway"),
+    ("coordinator", "worker", "gateway"),
 )
 
 
@@ -94,7 +94,7 @@ def plan(state: Path, ports: Ports, module: str, concurrency: int, nats_server: 
     }
     if collector:
         environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://{LOOPBACK}:{ports.traces}"
-    return Topology((*servers, *collector, *_roles(environment, state, ports, module, concurrency)), ports)
+    return Topology((*servers, *collector, *_roles(environment, ports, module, concurrency)), ports)
 
 
 def _server(index: int, state: Path, ports: Ports, binary: str) -> Process:
@@ -136,22 +136,18 @@ def _collector(binary: str, ports: Ports) -> Process:
     )
 
 
-def _roles(environment: dict[str, str], state: Path, ports: Ports, module: str, concurrency: int) -> list[Process]:
+def _roles(environment: dict[str, str], ports: Ports, module: str, concurrency: int) -> list[Process]:
     arguments: dict[Kind, tuple[str, ...]] = {
         "coordinator": ("coordinator",),
         "worker": ("worker", module, "--concurrency", str(concurrency)),
-        "projector": ("projector",),
         "gateway": ("gateway",),
     }
     program = _callboard()
     roles = []
     for kind, words in arguments.items():
         for index in range(COUNTS[kind]):
-            name = kind if COUNTS[kind] == 1 else f"{kind}-{index + 1}"
             named = environment | {"OTEL_SERVICE_NAME": f"callboard-{kind}"}
-            if kind in {"projector", "gateway"}:  # the one fills the file, the other reads it
-                named["CALLBOARD_PROJECTION"] = str(state / "projector" / "projection.db")
-            role = Process(name, kind, (*program, *words), named)
+            role = Process(f"{kind}-{index + 1}", kind, (*program, *words), named)
             roles.append(_gateway(role, ports.gateways[index]) if kind == "gateway" else role)
     return roles
 

@@ -79,7 +79,6 @@ def test_the_cluster_has_the_stated_size(services: dict[str, dict[str, Any]]) ->
         "otel-collector": 1,
         "coordinator": 2,
         "worker": 3,
-        "projector": 1,
         "gateway": 2,
     }
 
@@ -94,7 +93,7 @@ def test_the_plain_processes_are_the_same_cluster(
     assert sorted(process["name"] for process in processes) == sorted(expected)
 
 
-@pytest.mark.parametrize("role", ["coordinator", "worker", "projector", "gateway"])
+@pytest.mark.parametrize("role", ["coordinator", "worker", "gateway"])
 def test_the_roles_are_started_by_the_same_commands(
     role: str, services: dict[str, dict[str, Any]], processes: list[dict[str, Any]]
 ) -> None:

@@ -23,7 +23,7 @@ PROCESSES = {
     *("nats-1", "nats-2", "nats-3"),
     *("coordinator-1", "coordinator-2"),
     *("worker-1", "worker-2", "worker-3"),
-    *("projector", "gateway-1", "gateway-2"),
+    *("gateway-1", "gateway-2"),
 }
 
 pytestmark = [pytest.mark.cluster, pytest.mark.system, pytest.mark.slow]
