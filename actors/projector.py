@@ -1,8 +1,8 @@
 """The projector: the actor that keeps a projection up to date, and sees from it which runs stand still.
 
-A run that should go on by itself and has not changed for a while may have lost its work message or its timer in a crash.
-The projector cannot know that; it says so to the coordinator with the durable command `cb.cmd.{run}.sweep`, which compares
-the run with its messages and mends what is missing. A sweep of a run that is well changes nothing.
+A run that should go on by itself and has not changed for a while may have lost its work message or its timer in a
+crash. The projector cannot know that; it tells the coordinator with the durable command `cb.cmd.{run}.sweep`, and the
+coordinator compares the run with its messages and mends what is missing. A sweep of a run that is well changes nothing.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _CURRENT = 1000
 class Projector(Actor):
     """Hosts a `ProjectionFeed` on the file `path`; `rebuild` empties it first.
 
-    `older_than_s`: seconds without a change after which a run is swept. It is swept again after a minute at the earliest,
-    and the longer it stands still the more rarely: after a tenth of that time, at most ten minutes. Several projectors share
-    this limit, since the broker drops the second command of the same minute.
+    `older_than_s`: seconds without a change after which a run is swept. It is swept again after a minute at the
+    earliest, and the longer it stands still the more rarely: after a tenth of that time, at most ten minutes. Several
+    projectors share this limit, since the broker drops the second command of the same minute.
     `interval_s`: seconds between two looks. `follow_retention`: see ProjectionFeed."""
 
     def __init__(

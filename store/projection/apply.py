@@ -7,13 +7,12 @@ may feed the same file.
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...topics.reads import Stored
 from .change import Changes, labels_of
-from .database import Database
+from .database import REFUSED, Database
 from .errors import ProjectionMoved
 from .schema import CONTENT, KEPT_SKIPPED
 
@@ -44,7 +43,6 @@ _PUT_SKIPPED = "INSERT INTO skipped VALUES (?, ?, ?, ?)"
 _TRIM_SKIPPED = (
     "DELETE FROM skipped WHERE sequence <= (SELECT sequence FROM skipped ORDER BY sequence DESC LIMIT 1 OFFSET ?)"
 )
-_UNUSABLE = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
 class Applier:
@@ -60,7 +58,7 @@ class Applier:
         database stands earlier, since something would be left out; other ProjectionErrors when nothing was applied."""
         try:
             return await self._apply(batch, after)
-        except (*_UNUSABLE, OverflowError, UnicodeError) as error:
+        except (*REFUSED, OverflowError, UnicodeError) as error:
             if len(batch) == 1:
                 return await self._skip(batch[0], after, error)
             log.warning("a batch of %d messages is applied one by one: %s", len(batch), error)
@@ -71,16 +69,16 @@ class Applier:
     async def _apply(self, batch: Sequence[Stored], after: int | None) -> int:
         async with self._database.transaction():
             applied = await self._position(after)
-            changes = Changes(message for message in batch if message.sequence > applied)
-            if changes.last:
+            changes = Changes(batch, applied)
+            if changes.last > applied:
                 await self._write(changes)
-        return max(applied, changes.last)
+        return changes.last
 
     async def _skip(self, message: Stored, after: int | None, error: Exception) -> int:
         async with self._database.transaction():
             applied = await self._position(after)
             if message.sequence > applied:
-                changes = Changes(())
+                changes = Changes((), applied)
                 changes.skip(message, f"SQLite cannot hold it: {error}")
                 changes.last = message.sequence
                 await self._write(changes)

@@ -118,18 +118,20 @@ class ThreadChange:
 
 
 class Changes:
-    """The sum of a batch of messages, ready to be written."""
+    """The sum of a batch of messages, ready to be written; without those up to sequence `after`, and repetitions."""
 
-    def __init__(self, messages: Iterable[Stored]) -> None:
+    def __init__(self, messages: Iterable[Stored], after: int) -> None:
         self.runs: dict[str, tuple[Any, ...]] = {}
         """Rows by id, in the order of the columns of `runs`."""
         self.threads: dict[str, ThreadChange] = {}
         self.artifacts: list[tuple[Any, ...]] = []
         self.agents: dict[str, tuple[Any, ...]] = {}
         self.skipped: list[tuple[int, str, str, int]] = []
-        self.last = 0
+        self.last = after
         """The sequence of the last message."""
         for message in messages:
+            if message.sequence <= self.last:
+                continue
             try:
                 self._add(message)
             except (msgspec.MsgspecError, CallboardError, ValueError, RecursionError, ArithmeticError) as error:
@@ -138,7 +140,9 @@ class Changes:
 
     def skip(self, message: Stored, reason: str) -> None:
         """Counts a message as one that cannot become a row."""
-        self.skipped.append((message.sequence, message.subject, reason[:_REASON_CHARS], len(message.data)))
+        self.skipped.append(
+            (message.sequence, _storable(message.subject), _storable(reason)[:_REASON_CHARS], len(message.data))
+        )
 
     def _add(self, message: Stored) -> None:
         tokens = message.subject.split(".")
@@ -205,6 +209,11 @@ class Changes:
         change = self.threads.setdefault(thread, ThreadChange(stored))
         change.updated, change.sequence = stored, message.sequence
         return change
+
+
+def _storable(text: str) -> str:
+    """Without what SQLite cannot hold as text."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _object(raw: Raw) -> str | None:

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
 
+REFUSED = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+"""What SQLite says about a value that it cannot hold; nothing is wrong with the file."""
+
 _BUSY_S = 10.0
 _OWN_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _PRAGMAS = (
@@ -147,16 +150,14 @@ class Database:
         return await self._run(self._writer, sql, parameters)
 
     async def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """One statement for each of `rows` on the writing connection."""
+        """One statement for each of `rows` on the writing connection. Raises those of REFUSED as they are."""
         if self._writer is None:
             raise ProjectionError(f"the projection {self.path} is closed")
         try:
             await self._writer.executemany(sql, rows)
-        except sqlite3.OperationalError as error:
-            raise error_of(error, self.path) from error
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorname", None) is None:
-                raise
+        except REFUSED:
+            raise
+        except sqlite3.Error as error:
             raise error_of(error, self.path) from error
 
     # -- reading ------------------------------------------------------------------------------------------------

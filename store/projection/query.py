@@ -53,7 +53,7 @@ class Query:
         InvalidInput for a bad cursor, limit, status or time."""
         filters = filters or RunFilter()
         _check_limit(limit)
-        query = query_digest("runs", msgspec.json.encode(filters))
+        query = query_digest("runs", _statuses(filters), msgspec.structs.replace(filters, status=()))
         place = None if cursor is None else read_cursor(query, cursor)
         applied = (await self._database.meta())["applied"]
         sql, parameters = _run_query(filters, place, limit + 1)
@@ -234,7 +234,8 @@ def _run(row: Row) -> RunRow:
     return RunRow(
         id=run, root=root, agent=agent, status=Status(status), created_at=utc(created / 1e6),
         updated_at=utc(updated / 1e6), parent=parent, topic=topic, thread=thread, reason=reason,
-        started_at=_moment(started), ended_at=_moment(ended), attempt=attempt, steps=steps, rev=rev, error_code=error_code, error_message=error_message,
+        started_at=_moment(started), ended_at=_moment(ended), attempt=attempt, steps=steps, rev=rev,
+        error_code=error_code, error_message=error_message,
         metadata=None if metadata is None else _decode_metadata(metadata), sequence=sequence,
         record=Raw(record[0].encode()) if record else None,
     )  # fmt: skip
