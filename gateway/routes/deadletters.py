@@ -32,19 +32,19 @@ async def list_letters(
 
 
 @router.get("/deadletters/{id}", response_model=out.DeadLetterOut, summary="One dead letter")
-async def show(id: Id, desk: At) -> out.DeadLetterOut:  # noqa: A002  # the name in the path
+async def show(id: Id, desk: At) -> out.DeadLetterOut:  # the name in the path
     """With the body, the headers and the reason."""
     return translate.letter(await _letters(desk).get(id))
 
 
 @router.post("/deadletters/{id}/replay", response_model=out.Replayed, summary="Replay a dead letter")
-async def replay(id: Id, desk: At) -> out.Replayed:  # noqa: A002
+async def replay(id: Id, desk: At) -> out.Replayed:
     """Publishes the message again, as it was, and drops the letter."""
     return out.Replayed(id=id, sequence=await _letters(desk).replay(id))
 
 
 @router.delete("/deadletters/{id}", status_code=204, summary="Drop a dead letter")
-async def drop(id: Id, desk: At) -> Response:  # noqa: A002
+async def drop(id: Id, desk: At) -> Response:
     """Deletes it."""
     await _letters(desk).drop(id)
     return Response(status_code=204)

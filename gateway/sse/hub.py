@@ -5,8 +5,8 @@ stream's leader for the newest sequence of the log (that request travels behind 
 later comes in live). Everything up to there is history, read in pages from the log; everything after is the tail.
 
 A live event is taken as it is while nothing can have been missed. After a reconnect, at a gap that `Nats-Last-Sequence`
-shows, and always when the stream has replicas (a change of leader may swallow a live event), it is only a hint that there
-is more to read from the log.
+shows, and always when the stream has replicas (a change of leader may swallow a live event), it is only a hint that
+there is more to read from the log.
 """
 
 from __future__ import annotations
