@@ -46,7 +46,7 @@ class Submitter:
         idempotency key (a run id is made here when it has neither), so that a repeated one gives the same run. Raises
         NoResponders or Unavailable after that, and what a coordinator answered: IdempotencyConflict, InvalidInput …"""
         if value is not None:
-            request = msgspec.structs.replace(request, input=await self._blobs.payload(value))
+            request = request.carrying(await self._blobs.payload(value))
         if request.run is None and request.key is None:
             request = msgspec.structs.replace(request, run=new_run_id())
         return await self._asked("submit", encode(request), SubmitReply, patience_s)

@@ -149,7 +149,10 @@ class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     agent: str | None = None
     topic: str | None = None
-    input: Payload = NOTHING
+    input: Raw = Raw(b"null")
+    """The input as plain JSON, below the inline limit."""
+    input_ref: BlobRef | None = None
+    """Where the input lies, when it is larger."""
     run: str | None = None
     """The id to use."""
     key: str | None = None
@@ -157,6 +160,16 @@ class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     thread: str | None = None
     metadata: dict[str, Any] | None = None
     trace: str | None = None
+
+    @property
+    def payload(self) -> Payload:
+        """The input as it travels in records."""
+        return Payload(json=self.input) if self.input_ref is None else Payload(ref=self.input_ref)
+
+    def carrying(self, payload: Payload) -> TaskRequest:
+        """The same request with this input."""
+        inline = payload.json if isinstance(payload.json, Raw) else Raw(b"null")
+        return msgspec.structs.replace(self, input=inline, input_ref=payload.ref)
 
 
 class SubmitReply(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ...store.blobs import Blobs
 from ...store.log import EventLog, Loaded
 from ...topics import units
 from ...topics.bus import Bus
@@ -53,8 +54,7 @@ _REPLY_PART = 0.6
 
 def fingerprint(request: TaskRequest) -> str:
     """Digest of what a request asks for, the same for any order of keys in its JSON."""
-    value = request.input
-    body = canonical(bytes(value.json)) if isinstance(value.json, msgspec.Raw) else encode(value.ref)
+    body = canonical(bytes(request.input)) if request.input_ref is None else encode(request.input_ref)
     digest = hashlib.blake2b(body, digest_size=12)
     for part in (request.agent, request.topic, request.thread):
         digest.update(b"\0" + (part or "").encode())
@@ -72,6 +72,7 @@ class Intake:
     """Creates runs. Idempotent by run id: a request that arrives again finds the run that it made."""
 
     def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, carrier: Carrier, routing: Routing) -> None:
+        self._blobs = Blobs(bus)
         self._bus, self._log, self._ledger, self._carrier, self._routing = bus, event_log, ledger, carrier, routing
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -86,13 +87,12 @@ class Intake:
             run = derived_run_id(self._bus.salt, delivery.stored_ms, "task", str(delivery.sequence))
         return TaskRequest(
             topic=topic,
-            input=value,
             run=run,
             key=key,
             thread=headers.get("Callboard-Thread"),
             metadata=_metadata(headers.get("Callboard-Metadata")),
             trace=headers.get("traceparent"),
-        )
+        ).carrying(value)
 
     async def submit(self, request: TaskRequest, *, compare: bool = True) -> SubmitReply:
         """Creates the run or runs of a request; the answer's runs are durable.
@@ -100,6 +100,8 @@ class Intake:
         Raises InvalidInput, IdempotencyConflict (same id or key, other request; only if `compare`), BrokerError."""
         self._check(request)
         request = self._with_run(request)
+        if len(request.input) > self._bus.inline_limit:
+            request = request.carrying(await self._blobs.payload(bytes(request.input)))
         assert request.run is not None
         mark = fingerprint(request) if compare or request.key else None
         agents: Sequence[str] = (request.agent,) if request.agent else await self._routing.serving(request.topic or "")
@@ -149,11 +151,6 @@ class Intake:
             require_token("thread", request.thread)
         if request.metadata and len(msgspec.json.encode(request.metadata)) > self._bus.inline_limit:
             raise InvalidInput(f"metadata is above {self._bus.inline_limit} bytes: put large values into the input")
-        value = request.input
-        if isinstance(value.json, msgspec.Raw) and len(bytes(value.json)) > self._bus.inline_limit * 4:
-            raise InvalidInput(
-                "the input is above the inline limit: put it into the object store and send its reference"
-            )
 
     def _with_run(self, request: TaskRequest) -> TaskRequest:
         if request.run is not None:
@@ -174,7 +171,7 @@ class Intake:
             root=root_of(run),
             agent=agent,
             status=Status.QUEUED,
-            input=request.input,
+            input=request.payload,
             created_at=now,
             updated_at=now,
             topic=request.topic,

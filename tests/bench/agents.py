@@ -1,0 +1,52 @@
+"""The agents that are measured."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from callboard import Context, Retry, Retryable, agent
+
+PAYLOAD = "x" * 198  # 200 bytes with its quotes
+
+
+async def double(number: int) -> int:
+    """A step that costs nothing."""
+    return number * 2
+
+
+async def fill(_: int) -> str:
+    """A step with a result of 200 bytes."""
+    return PAYLOAD
+
+
+@agent("trivial", topics=["trivial"])
+async def trivial(ctx: Context, task: dict[str, Any]) -> int:
+    """One journaled step."""
+    return await ctx.step(double, task["n"])
+
+
+@agent("steps")
+async def steps(ctx: Context, count: int) -> int:
+    """Many steps, one after another."""
+    for index in range(count):
+        await ctx.step(fill, index)
+    return count
+
+
+@agent("restarted", retries=Retry(max_attempts=2, initial=timedelta(0), jitter=0))
+async def restarted(ctx: Context, count: int) -> int:
+    """Finished steps, then a second attempt that must read them all."""
+    for index in range(count):
+        await ctx.step(fill, index)
+    if ctx.run.attempt == 1:
+        raise Retryable("once more")
+    return count
+
+
+@agent("talker")
+async def talker(ctx: Context, count: int) -> int:
+    """Many events for those who watch."""
+    for index in range(count):
+        await ctx.emit("tick", {"index": index, "text": "a word for the watchers of this run"})
+    return count

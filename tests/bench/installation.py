@@ -1,0 +1,116 @@
+"""What is measured: a nats-server and one process each of coordinator, worker, and what else is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from callboard.runtime.nats_port import free_ports
+from callboard.runtime.nats_server import EmbeddedServer
+from callboard.topics.bus import Bus
+from callboard.topics.config import BrokerSettings
+from callboard.topics.messages import AgentInfo  # noqa: F401  # the wire is loaded before anything is timed
+from callboard.topics.streams import ensure_streams
+
+CALLBOARD = Path(sys.executable).with_name("callboard")
+AGENTS = Path(__file__).with_name("agents.py")
+READY_S = 30.0
+
+
+@dataclass
+class Installation:
+    """The processes by role, a connection of the client's own, and where the server listens."""
+
+    url: str
+    folder: Path
+    bus: Bus
+    server_pid: int
+    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    http: str = ""
+
+    def memory_kb(self) -> dict[str, int]:
+        """Resident memory of each process."""
+        pids = {"nats-server": self.server_pid} | {role: process.pid for role, process in self.processes.items()}
+        return {role: _resident_kb(pid) for role, pid in pids.items()}
+
+    async def start(self, role: str, *arguments: str) -> None:
+        """Starts `callboard …` under the name of its role."""
+        environment = os.environ | {"NATS_URL": self.url, "CALLBOARD_LOG_LEVEL": "WARNING"}
+        log = (self.folder / f"{role}.log").open("wb")
+        self.processes[role] = await asyncio.create_subprocess_exec(
+            str(CALLBOARD), *arguments, env=environment, stdout=log, stderr=log, cwd=self.folder
+        )
+        log.close()
+
+    async def stop(self, role: str) -> None:
+        """Ends one process in order."""
+        process = self.processes.pop(role)
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(15):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def ready(self, subject: str) -> None:
+        """Waits until somebody serves a core subject."""
+        async with asyncio.timeout(READY_S):
+            while not await self.bus.gather(subject, wait_s=0.2):
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def installation(
+    concurrency: int = 64, *, projector: bool = False, gateway: bool = False
+) -> AsyncIterator[Installation]:
+    """A fresh installation in a temporary folder; everything is gone afterwards."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-bench-")))
+        server = await stack.enter_async_context(EmbeddedServer(folder / "nats"))
+        settings = BrokerSettings(nats_url=server.url)
+        bus = await Bus.connect(settings)
+        stack.push_async_callback(bus.close)
+        await ensure_streams(bus, settings)
+        assert server.pid is not None
+        found = Installation(server.url, folder, bus, server.pid)
+        stack.push_async_callback(_stop_all, found)
+        await found.start("coordinator", "coordinator")
+        await found.start("worker", "worker", str(AGENTS), "--concurrency", str(concurrency))
+        if projector:
+            await found.start("projector", "projector")
+        if gateway:
+            port = free_ports(1)[0]
+            found.http = f"http://127.0.0.1:{port}"
+            await found.start("gateway", "gateway", "--port", str(port))
+        await found.ready("cb.worker")
+        await _warm(found)
+        yield found
+
+
+async def _warm(found: Installation) -> None:
+    from tests.bench.client import Client
+
+    client = await Client.open(found.bus)
+    async with asyncio.timeout(READY_S):
+        await client.finish("trivial", {"n": 1})
+    await client.close()
+
+
+async def _stop_all(found: Installation) -> None:
+    for role in reversed(list(found.processes)):
+        await found.stop(role)
+
+
+def _resident_kb(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    return 0

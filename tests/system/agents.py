@@ -1,0 +1,103 @@
+"""The agents of the whole-system tests. Steps leave a line in EFFECTS_FILE for each execution."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from callboard import Actor, ActorContext, Context, Retry, agent, on
+
+
+def effect(line: str) -> str:
+    """A line outside, so that executions can be counted."""
+    with Path(os.environ["EFFECTS_FILE"]).open("a") as file:
+        file.write(line + "\n")
+    return line
+
+
+async def add_one(number: int) -> int:
+    """Costs nothing."""
+    return number + 1
+
+
+async def slow(line: str, seconds: float) -> str:
+    """Takes a while, then leaves its line."""
+    await asyncio.sleep(seconds)
+    return effect(line)
+
+
+@agent("plus", topics=["plus"])
+async def plus(ctx: Context, number: int) -> int:
+    """One step."""
+    return await ctx.step(add_one, number)
+
+
+@agent("job", topics=["job"])
+async def job(ctx: Context, task: dict[str, Any]) -> list[str]:
+    """`steps` steps of `seconds` each."""
+    done = []
+    for index in range(task["steps"]):
+        done.append(await ctx.step(slow, f"{ctx.run.id} {index}", task["seconds"]))
+        await ctx.progress(index + 1, task["steps"])
+    return done
+
+
+@agent("tree")
+async def tree(ctx: Context, task: dict[str, Any]) -> int:
+    """A child for each of `width`, each a job."""
+    jobs = [{"steps": task["steps"], "seconds": task["seconds"]} for _ in range(task["width"])]
+    results = await ctx.gather(*(ctx.call("job", one) for one in jobs))
+    await ctx.artifact("summary.json", {"jobs": len(results)})
+    return sum(len(one) for one in results)
+
+
+@agent("waiter")
+async def waiter(ctx: Context, number: int) -> int:
+    """Waits for one child."""
+    return await ctx.call("plus", number, returns=int)
+
+
+@agent("napper")
+async def napper(ctx: Context, seconds: float) -> str:
+    """A durable sleep."""
+    await ctx.sleep(timedelta(seconds=seconds))
+    return await ctx.step(effect, f"{ctx.run.id} awake")
+
+
+@agent("poison", retries=Retry(max_attempts=2))
+async def poison(ctx: Context, _: Any) -> None:
+    """Kills the process that carries it out."""
+    os.kill(os.getpid(), 9)
+
+
+@agent("blocker")
+async def blocker(ctx: Context, seconds: float) -> str:
+    """Blocks the event loop, as careless code does."""
+    time.sleep(seconds)
+    return "done"
+
+
+@agent("echo")
+async def echo(ctx: Context, value: Any) -> Any:
+    """Large values in and out, by every way a value can go."""
+    same = await ctx.step(_identity, value)
+    await ctx.emit("echo", same)
+    await ctx.artifact("value.json", same)
+    return same
+
+
+async def _identity(value: Any) -> Any:
+    return value
+
+
+class Words(Actor):
+    """An application actor: leaves a line for each message."""
+
+    @on("words")
+    async def received(self, ctx: ActorContext, message: dict[str, Any]) -> None:
+        """One word."""
+        effect(f"word {ctx.key} {message['n']}")
