@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import nats.errors
 
+from . import ack
 from .client import Callback, Client, Message, head_bytes
 from .config import BrokerSettings
 from .errors import (
@@ -24,8 +25,6 @@ from .errors import (
     InvalidInput,
     NoResponders,
     PayloadTooLarge,
-    StaleFence,
-    StorageFull,
     Unavailable,
     WriteInFlight,
 )
@@ -34,25 +33,7 @@ from .subjects import Subjects
 
 log = logging.getLogger(__name__)
 
-_WRONG_LAST_SEQUENCE = 10071
-_IN_PROGRESS = 10164
-_FULL = {10023, 10028, 10047, 10077, 10122}  # resources, storage, memory, store failed, stream bytes
 _SWEEP_S = 0.25
-
-
-class _ApiError(msgspec.Struct):
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class _PubAck(msgspec.Struct):
-    seq: int = 0
-    duplicate: bool = False
-    error: _ApiError | None = None
-
-
-_decode_ack = msgspec.json.Decoder(_PubAck).decode
 
 
 def fence(last: int, subject: str | None = None, extra: dict[str, str] | None = None) -> bytes:
@@ -289,7 +270,7 @@ class Bus:
         token = message.subject[len(self._inbox) :]
         entry = self._acks.pop(token, None)
         if entry is not None:
-            _settle_ack(entry[0], message)
+            ack.settle(entry[0], message)
             return
         call = self._calls.get(token)
         if call is not None:
@@ -368,14 +349,12 @@ class Bus:
                 "limits"
             ) from error
         answer: dict[str, Any] = msgspec.json.decode(message.data)
-        problem = answer.get("error")
-        if problem is None:
+        refusal = ack.refusal_of(answer)
+        if refusal is None:
             return answer
-        if missing_ok and problem.get("code") == 404:
+        if missing_ok and refusal.code == 404:
             return None
-        raise _error_of(
-            _ApiError(problem.get("code", 0), problem.get("err_code", 0), problem.get("description", "")), path
-        )
+        raise ack.error_of(refusal, path)
 
     # -- subscribe ----------------------------------------------------------------------------------------------
 
@@ -390,41 +369,6 @@ class Bus:
         """A subject of this connection's own, and its subscription."""
         subject = f"_INBOX.{new_token(20)}"
         return subject, await self.subscribe(subject, callback)
-
-
-def _settle_ack(future: asyncio.Future[int], message: Message) -> None:
-    if future.done():
-        return
-    if message.status:
-        future.set_exception(
-            Unavailable("NATS: no stream takes this subject at this moment (no leader, or not created)")
-        )
-        return
-    try:
-        ack = _decode_ack(message.data)
-    except msgspec.MsgspecError as error:
-        future.set_exception(BrokerError(f"NATS: acknowledgement not understood: {error}"))
-        return
-    if ack.error is None:
-        future.set_result(ack.seq)
-    else:
-        future.set_exception(_error_of(ack.error, "publish"))
-
-
-def _error_of(error: _ApiError, where: str) -> BrokerError:
-    text = f"NATS ({where}): {error.description} (err_code {error.err_code})"
-    kind: type[BrokerError]
-    if error.err_code == _WRONG_LAST_SEQUENCE:
-        kind = StaleFence
-    elif error.err_code == _IN_PROGRESS:
-        kind = WriteInFlight
-    elif error.err_code in _FULL or "maximum" in error.description or "insufficient" in error.description:
-        kind = StorageFull
-    elif error.code == 503 or error.code == 408:
-        kind = Unavailable
-    else:
-        kind = BrokerError
-    return kind(text, err_code=error.err_code, status=error.code)
 
 
 def _masked(url: str) -> str:

@@ -13,10 +13,21 @@ from callboard.topics.ids import new_run_id
 from callboard.topics.messages import Artifact, BlobRef, encode
 
 
-def artifact(name: str, n: int, text: str | None = None, attempt: int = 1, **more: object) -> Artifact:
+def artifact(
+    name: str, n: int, text: str | None = None, base64: bytes | None = None, ref: BlobRef | None = None
+) -> Artifact:
     return Artifact(
-        at=str(n), attempt=attempt, n=n, name=name, media_type="text/plain", size=0, digest="sha256:", text=text, **more
-    )  # type: ignore[arg-type]
+        at=str(n),
+        attempt=1,
+        n=n,
+        name=name,
+        media_type="text/plain",
+        size=0,
+        digest="sha256:",
+        text=text,
+        base64=base64,
+        ref=ref,
+    )
 
 
 async def test_the_newest_version_of_each_name_counts(bus: Bus) -> None:
