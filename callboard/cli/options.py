@@ -1,0 +1,22 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, one value a line.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+Value = Annotated[str, typer.Argument(metavar="JSON", help="The input as JSON; - reads it from standard input.")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key and input give the same run.")
+]
+RunIdOption = Annotated[str | None, typer.Option("--id", metavar="RUN", help="The id that the run shall have.")]
+ThreadOption = Annotated[str | None, typer.Option("--thread", metavar="THREAD", help="The thread it belongs to.")]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata", metavar="NAME=VALUE", help="Metadata; repeatable. VALUE is JSON if it can be, else text."
+    ),
+]

@@ -1,0 +1,128 @@
+"""`callboard publish` and `callboard run`: giving work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from .options import Json, Key, Metadata, RunIdOption, ThreadOption, Value
+
+if TYPE_CHECKING:
+    from ..topics.messages import RunRecord
+    from .console import Output
+    from .session import Session
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command("publish")(publish)
+    app.command("run")(run)
+
+
+def publish(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that agents subscribe to.")],
+    value: Value,
+    run_id: RunIdOption = None,
+    thread: ThreadOption = None,
+    key: Key = None,
+    metadata: Metadata = None,
+    json: Json = False,
+) -> None:
+    """Publish a task to a topic; it is kept until a coordinator is there. Prints the id that its run will have.
+
+    With --key the id follows from the key, and the place in the queue is printed instead."""
+    from ..topics.ids import new_run_id
+    from . import values
+    from .console import Output, note
+    from .session import run as run_session
+
+    data, labels = values.json_input(value), values.metadata(metadata)
+    output = Output(json)
+    name = run_id or (None if key else new_run_id())
+
+    async def work(session: Session) -> None:
+        sequence = await session.submitter.publish(topic, data, run=name, thread=thread, key=key, metadata=labels)
+        if output.json:
+            output.record({"topic": topic, "sequence": sequence, "run": name})
+        elif name is None:
+            note(f"published to {topic} as message {sequence}; its run's id follows from the key")
+        else:
+            output.line(name)
+
+    run_session(ctx, work)
+
+
+def run(
+    ctx: typer.Context,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that shall carry it out.")],
+    value: Value = "null",
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; print the result, not the id.")] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="With --wait: how long at most, as 30s or 5m.")
+    ] = None,
+    run_id: RunIdOption = None,
+    thread: ThreadOption = None,
+    key: Key = None,
+    metadata: Metadata = None,
+    json: Json = False,
+) -> None:
+    """Start a run of an agent and print its id once it is durable.
+
+    With --wait the result goes to standard output, and the exit code tells how it ended: 0 completed, 1 otherwise, 6 not
+    ended in time (it goes on)."""
+    from ..topics.messages import TaskRequest
+    from . import values
+    from .console import Output, note
+    from .session import run as run_session
+
+    data, labels = values.json_input(value), values.metadata(metadata)
+    limit_s = None if timeout is None else values.span(timeout)
+    output = Output(json)
+    request = TaskRequest(agent=agent, run=run_id, thread=thread, key=key, metadata=labels)
+
+    async def work(session: Session) -> int | None:
+        reply = await session.submitter.submit(request, data)
+        assert reply.run is not None
+        if not wait:
+            if output.json:
+                output.record({"run": reply.run, "status": reply.status, "duplicate": reply.duplicate})
+            else:
+                output.line(reply.run)
+            return None
+        note(f"run {reply.run}")
+        try:
+            record = await session.submitter.wait(reply.run, limit_s)
+        except BaseException:
+            note(f"the run goes on: callboard tail {reply.run}")
+            raise
+        return await _outcome(session, output, record)
+
+    run_session(ctx, work)
+
+
+async def _outcome(session: Session, output: Output, record: RunRecord) -> int:
+    """Prints how a run ended, and gives the exit code."""
+    from ..topics.messages import Status
+    from .console import note
+    from .exits import FAILED, OK, UNFINISHED
+
+    result = None if record.result is None else await session.blobs.value(record.result)
+    if output.json:
+        raw = None if result is None else msgspec.Raw(result)
+        output.record({"run": record.id, "status": record.status, "result": raw, "error": record.error})
+    if not record.terminal:
+        why = f" ({record.reason})" if record.reason else ""
+        note(f"run {record.id} is {record.status}{why} and goes on: callboard tail {record.id}")
+        return UNFINISHED
+    if record.status is Status.COMPLETED:
+        if not output.json:
+            output.line((result or b"null").decode())
+        return OK
+    why = (
+        f": {record.error.code}: {record.error.message}" if record.error else f": {record.reason or 'no reason given'}"
+    )
+    note(f"run {record.id} ended {record.status}{why}")
+    return FAILED

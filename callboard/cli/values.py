@@ -1,0 +1,76 @@
+"""What people type: JSON, metadata, times."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from ..topics.errors import InvalidInput
+from ..topics.units import now
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def json_input(text: str) -> bytes:
+    """The JSON of an argument, or of standard input for `-`. Raises InvalidInput, which says where it is wrong."""
+    if text == "-":
+        where, data = "standard input", sys.stdin.buffer.read()
+    else:
+        where, data = "the JSON argument", text.encode("utf-8", "surrogateescape")
+    try:
+        value = msgspec.json.decode(data)
+        msgspec.json.encode(value)  # refuses lone surrogates
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidInput(f"{where} is not JSON: {error}{_hint(data)}") from error
+    return data.strip()
+
+
+def _hint(data: bytes) -> str:
+    if not data.strip():
+        return "; it is empty: write null for no input"
+    if re.fullmatch(rb"\s*[A-Za-z][^{}\[\]\"]*", data):
+        return """; text needs quotes of its own, as in '"text"'"""
+    return ""
+
+
+def metadata(pairs: Sequence[str] | None) -> dict[str, Any] | None:
+    """`NAME=VALUE` pairs as a JSON object. Raises InvalidInput."""
+    found: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InvalidInput(f"metadata {pair[:80]!r} is not NAME=VALUE")
+        try:
+            found[name] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            found[name] = text
+    return found or None
+
+
+def span(text: str) -> float:
+    """A duration such as `30s`, `5m`, `2h`, `1d`, or plain seconds, in seconds. Raises InvalidInput."""
+    found = _SPAN.match(text)
+    if found:
+        return float(found[1]) * _SECONDS[found[2]]
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InvalidInput(f"{text[:40]!r} is not a duration: write 30s, 5m, 2h, 1d, or seconds")
+    return seconds
+
+
+def since(text: str) -> datetime:
+    """A moment: a duration back from now, or an ISO time (UTC where it has no zone). Raises InvalidInput."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return now() - timedelta(seconds=span(text))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
