@@ -27,8 +27,8 @@ from ...topics.units import nanoseconds
 _WINDOW = 4000
 _REQUEST_BYTES = 8 * 1024 * 1024
 _EXPIRES_S = 60.0
-_HEARTBEAT_S = 5.0
-_SILENT_S = 12.5
+_HEARTBEAT_S = 2.0
+_SILENT_S = 5.0
 _INACTIVE_S = 60.0
 
 
@@ -132,6 +132,7 @@ class OrderedReader:
             "idle_heartbeat": nanoseconds(_HEARTBEAT_S),
         }
         self._outstanding += free
+        self._heard = self._loop.time()
         self._bus.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}", msgspec.json.encode(body), reply=self._inbox
         )
