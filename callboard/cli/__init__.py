@@ -1,7 +1,7 @@
 """The command line. `main` is the console script `callboard`.
 
-From the bottom: `exits` (exit codes), `environment` (settings), `console` and `wording` (what is printed), `session` (one
-connection for one command), then one module a command or group of commands, and `app`, which joins them.
+From the bottom: `exits` (exit codes), `environment` (settings), `console` and `wording` (what is printed), `session`
+(one connection for one command), then one module a command or group of commands, and `app`, which joins them.
 Commands import what they need when they run, so that reading commands start fast.
 """
 

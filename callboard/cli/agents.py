@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("agents")(agents)
+    app.command("agents", short_help="List agents and who serves them.")(agents)
 
 
 async def workers(bus: Bus) -> list[WorkerInfo]:

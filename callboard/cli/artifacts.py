@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("artifacts")(artifacts)
+    app.command("artifacts", short_help="List or print the artifacts of a run.")(artifacts)
 
 
 def artifacts(

@@ -52,14 +52,14 @@ def ls(
             return
         rows = [
             (
-                str(id_),
-                kind,
-                age(letter.at),
-                letter.subject,
-                size(_size(letter)),
-                cut(f"{letter.reason.code}: {letter.reason.message}", 80),
+                str(one.id),
+                one.kind,
+                age(one.letter.at),
+                one.letter.subject,
+                size(_size(one.letter)),
+                cut(f"{one.letter.reason.code}: {one.letter.reason.message}", 80),
             )
-            for id_, kind, letter in found
+            for one in found
         ]
         output.table(("ID", "KIND", "AGE", "SUBJECT", "SIZE", "REASON"), rows, "no dead letters")
 

@@ -118,7 +118,8 @@ def _from_file(path: Path, name: str) -> ModuleType:
             return module
         # A module of the same name comes first on the path: load the file under its own name.
         spec = importlib.util.spec_from_file_location(f"_callboard_{path.stem}", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
@@ -185,13 +186,13 @@ def _found_in(module: ModuleType) -> Found:
     for value in vars(module).values():
         if isinstance(value, Agent):
             agents[id(value)] = value
-        elif _is_application_actor(value, module):
+        elif _is_application_actor(value):
             actors[value] = None
     return Found(list(agents.values()), list(actors))
 
 
-def _is_application_actor(value: object, module: ModuleType) -> bool:
-    """A subclass of Actor that is written in this module or its package, not merely imported from Callboard."""
+def _is_application_actor(value: object) -> bool:
+    """A subclass of Actor that is the author's, not merely imported from Callboard."""
     if not inspect.isclass(value) or not issubclass(value, Actor) or inspect.isabstract(value):
         return False
     return not value.__module__.startswith("callboard.")

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 _PLACES = 3
-_QUIET = ("asyncio", "watchfiles", "uvicorn.access", "aiosqlite", "opentelemetry")
+_QUIET = ("asyncio", "watchfiles", "uvicorn", "aiosqlite", "opentelemetry")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 

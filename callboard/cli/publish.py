@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    app.command("publish")(publish)
-    app.command("run")(run)
+    app.command("publish", short_help="Publish a task to a topic.")(publish)
+    app.command("run", short_help="Start a run of an agent.")(run)
 
 
 def publish(
@@ -71,8 +71,8 @@ def run(
 ) -> None:
     """Start a run of an agent and print its id once it is durable.
 
-    With --wait the result goes to standard output, and the exit code tells how it ended: 0 completed, 1 otherwise, 6 not
-    ended in time (it goes on)."""
+    With --wait the result goes to standard output, and the exit code tells how it ended: 0 completed, 1 otherwise,
+    6 not ended in time (it goes on)."""
     from ..topics.messages import TaskRequest
     from . import values
     from .console import Output, note
@@ -93,6 +93,9 @@ def run(
                 output.line(reply.run)
             return None
         note(f"run {reply.run}")
+        loaded = await session.log.load(reply.run)
+        if loaded is not None and loaded.record.reason and not loaded.record.terminal:
+            note(f"it is {loaded.record.status}: {loaded.record.reason}")
         try:
             record = await session.submitter.wait(reply.run, limit_s)
         except BaseException:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("replay")(replay)
+    app.command("replay", short_help="Print the history of a run.")(replay)
 
 
 def replay(

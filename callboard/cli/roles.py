@@ -31,8 +31,10 @@ ProjectionFile = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (coordinator, worker, gateway, projector):
-        app.command(command.__name__)(command)
+    app.command("coordinator", short_help="Own the state of runs.")(coordinator)
+    app.command("worker", short_help="Carry out runs, host actors.")(worker)
+    app.command("gateway", short_help="Serve HTTP.")(gateway)
+    app.command("projector", short_help="Keep the read model.")(projector)
 
 
 def _leave(code: int) -> None:
@@ -243,7 +245,8 @@ def projector(
 
     async def main(shutdown: Shutdown) -> int | None:
         if once:
-            return await _project_once(path, where, rebuild=rebuild)
+            await _project_once(path, where, rebuild=rebuild)
+            return None
         return await _project(path, where, shutdown, rebuild=rebuild)
 
     _leave(run_role("projector", chosen, where, main, end_with_stdin=end_with_stdin))

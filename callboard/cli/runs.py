@@ -129,7 +129,9 @@ def _table(output: Output, records: list[RunRecord]) -> None:
 
 @group.command("show")
 def show(ctx: typer.Context, run: Run, json: Json = False) -> None:
-    """Show one run: its record as the log has it now. With --json the whole record, values above 32 KiB by reference."""
+    """Show one run: its record as the log has it now.
+
+    With --json the whole record; values above 32 KiB stand there by reference."""
     from ..topics.ids import require_run_id
     from .console import Output
     from .session import run as run_session

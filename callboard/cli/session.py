@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,7 @@ async def _refusal(url: str, within_s: float) -> str | None:
     except TimeoutError:
         return "no answer in time"
     except OSError as error:
-        return error.strerror or str(error)
+        return os.strerror(error.errno).lower() if error.errno else str(error)
     writer.close()
     return None
 

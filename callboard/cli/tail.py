@@ -19,7 +19,7 @@ class _Put(Protocol):
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("tail")(tail)
+    app.command("tail", short_help="Show events as they happen.")(tail)
 
 
 def tail(
@@ -67,8 +67,6 @@ async def _all(session: Session, put: _Put) -> None:
 
 
 async def _one(session: Session, run: str, put: _Put, *, tree: bool, follow: bool) -> None:
-    from contextlib import aclosing
-
     from ..topics.ids import require_run_id
     from ..topics.messages import RunRecord
     from .follow import follow_log
@@ -77,11 +75,10 @@ async def _one(session: Session, run: str, put: _Put, *, tree: bool, follow: boo
     await session.log.require(require_run_id(run))
     subjects = session.bus.subjects
     reader = Reader()
-    async with aclosing(follow_log(session.bus, subjects.tree(run) if tree else subjects.log(run))) as pages:
-        async for page in pages:
-            for stored in page:
-                for item in reader.items(stored):
-                    put(item, with_run=tree)
-                    ended = isinstance(item.data, RunRecord) and item.data.terminal and item.run == run
-                    if ended and not follow:
-                        return
+    async for page in follow_log(session.bus, subjects.tree(run) if tree else subjects.log(run)):
+        for stored in page:
+            for item in reader.items(stored):
+                put(item, with_run=tree)
+                ended = isinstance(item.data, RunRecord) and item.data.terminal and item.run == run
+                if ended and not follow:
+                    return

@@ -9,7 +9,7 @@ from .options import Json
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("version")(version)
+    app.command("version", short_help="Print versions.")(version)
 
 
 def installed() -> str:

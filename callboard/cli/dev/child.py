@@ -19,7 +19,8 @@ _KILL_AFTER_S = 1.0
 class Child:
     """One child process. Its standard input is held open here: when it closes, the child stops by itself.
 
-    `say(name, line)` gets each line of its output; `ready` is set by a line on standard output that begins with `name`."""
+    `say(name, line)` gets each line of its output. `ready` is set by a line on standard output that begins with its
+    name."""
 
     def __init__(
         self, name: str, words: Sequence[str], environment: Mapping[str, str], say: Callable[[str, str], None]
@@ -67,8 +68,7 @@ class Child:
             if mark and not self.ready.is_set() and line.startswith(f"{self.name} "):
                 self.line = line
                 self.ready.set()
-            else:
-                self._say(self.name, line)
+            self._say(self.name, line)
 
     async def wait(self) -> int:
         """Waits for its end; the exit code, negative for a signal."""

@@ -16,7 +16,7 @@ _PORTS_TRIED = 20
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("dev")(dev)
+    app.command("dev", short_help="Everything in one command, for development.")(dev)
 
 
 def dev(

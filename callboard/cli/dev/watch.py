@@ -33,7 +33,7 @@ def folder_of(target: str) -> Path:
 def folders(top: Path) -> list[Path]:
     """`top` and the folders below it that can hold Python code, at most 500.
 
-    Hidden folders and environments are left out, so that neither the state in `.callboard` nor a large `.venv` counts."""
+    Hidden folders and environments are left out, so that neither `.callboard` nor a large `.venv` counts."""
     found: list[Path] = []
     for where, below, files in os.walk(top):
         below[:] = sorted(name for name in below if name not in _SKIPPED and not name.startswith("."))

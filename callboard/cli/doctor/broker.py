@@ -122,7 +122,7 @@ async def clock(bus: Bus) -> list[Check]:
     stamp = (info or {}).get("ts")
     if not stamp:
         return []
-    theirs = datetime.fromisoformat(stamp[:26].rstrip("Z") + "+00:00").timestamp()
+    theirs = datetime.fromisoformat(f"{stamp[:26].rstrip('Z')}Z").timestamp()
     skew = max(theirs - after, before - theirs, 0.0)
     text = f"this machine is {duration(skew)} {'behind' if theirs > after else 'ahead of'} the server"
     if skew >= SKEW_PROBLEM_S:

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("doctor")(doctor)
+    app.command("doctor", short_help="Say what is wrong, and how to mend it.")(doctor)
 
 
 def doctor(ctx: typer.Context, json: Json = False) -> None:
-    """Look at server, streams, consumers, queues, workers, dead letters, runs and clocks; say what is wrong and what to do.
+    """Look at everything and say what is wrong and how to mend it.
+
+    That is: server, streams, consumers, queues, workers, dead letters, runs that stand still, and the clock.
 
     Exit code 0 when there is no problem, 1 when there is one, 4 when the broker cannot be reached."""
     import asyncio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +25,7 @@ _WANTS_MOTION = frozenset({Status.QUEUED, Status.RUNNING, Status.CANCEL_REQUESTE
 
 async def coordinators(bus: Bus) -> list[Check]:
     """Whether one answers, and keeps up with the INBOX."""
-    loop_time = now()
+    begun = time.monotonic()
     try:
         await bus.request(f"{bus.subjects.rpc}.submit", b"{}", 3.0)  # an empty request is refused, which is an answer
     except NoResponders:
@@ -33,7 +34,7 @@ async def coordinators(bus: Bus) -> list[Check]:
         return [
             problem("coordinator", "one is there and does not answer", "look at its log, and at its machine's load")
         ]
-    took = (now() - loop_time).total_seconds()
+    took = time.monotonic() - begun
     waiting = await _pending(bus, bus.subjects.inbox, "coordinators")
     text = f"answers in {duration(took)}; {waiting} tasks and commands wait in the INBOX"
     if waiting >= LAG_NOTE:
@@ -56,8 +57,8 @@ async def consumers(bus: Bus) -> list[Check]:
                 continue
             name = f"consumer {stream}/{info['name']}"
             text = (
-                f"{info['num_pending']} wait, {info['num_ack_pending']} in hand, {info['num_redelivered']} delivered again, "
-                f"{info['num_waiting']} requests open"
+                f"{info['num_pending']} wait, {info['num_ack_pending']} in hand, "
+                f"{info['num_redelivered']} delivered again, {info['num_waiting']} requests open"
             )
             found.append(ok(name, text))
     return found
