@@ -38,7 +38,7 @@ class Edge:
 
         try:
             if self._declared(scope) > self._limit:
-                refusal = problem(self._too_large(), scope["path"], {"connection": "close"})
+                refusal = problem(self._too_large(), scope["path"])
                 await refusal(scope, receive, watched)
             else:
                 await self._app(scope, self._limited(receive), watched)

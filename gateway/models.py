@@ -276,10 +276,11 @@ class AgentOut(Model):
 
 
 class WorkerOut(Model):
-    """A worker that answered just now."""
+    """A process that answered just now: a worker with its agents, or a host of other actors."""
 
     id: str
     agents: list[str]
+    actors: list[str]
     concurrency: int
     running: list[str]
     host: str

@@ -100,10 +100,7 @@ async def list_runs(
         metadata=_pairs(metadata), created_after=created_after, created_before=created_before,
     )  # fmt: skip
     projection = await desk.shelf.projection(min_sequence)
-    try:
-        page = await projection.runs(filters, limit=limit, cursor=cursor)
-    except OverflowError as error:
-        raise InvalidRequest("a time lies outside the years 1 to 9999 in UTC") from error
+    page = await projection.runs(filters, limit=limit, cursor=cursor)
     response.headers["callboard-applied-sequence"] = str(page.applied)
     return out.RunPage(runs=[translate.row(found) for found in page.items], next=page.next, applied=page.applied)
 

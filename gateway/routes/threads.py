@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -43,7 +44,7 @@ async def create(asked: out.ThreadCreate, response: Response, desk: At) -> out.T
     """With an id: creating it again with the same metadata gives the same thread, with others it is a conflict."""
     _check_metadata(desk, asked.metadata)
     record = await Threads(desk.link.bus).create(asked.id, asked.metadata)
-    response.headers["location"] = f"/threads/{record.id}"
+    response.headers["location"] = f"/threads/{quote(record.id, safe='')}"
     return translate.thread(record)
 
 

@@ -60,7 +60,8 @@ class Gateway:
                 if httpx.get(self.url + path, timeout=5).status_code == status:
                     return
             except httpx.TransportError:
-                assert self.process is not None and self.process.poll() is None, "the gateway ended"
+                assert self.process is not None
+                assert self.process.poll() is None, "the gateway ended"
             assert time.monotonic() < deadline, f"{path} is not {status}"
             time.sleep(0.05)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import httpx
 import pytest
@@ -186,8 +187,7 @@ async def _count(reader: asyncio.StreamReader) -> int:
 
 def _memory(served: Gateway) -> int:
     assert served.process is not None
-    with open(f"/proc/{served.process.pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * 4096
+    return int(Path(f"/proc/{served.process.pid}/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,8 @@ async def _written(writer: Writer, entries: list) -> None:  # type: ignore[type-
         try:
             await writer.write(*entries)
         except CallboardError as error:
-            assert error.retryable, error
+            if not error.retryable:
+                raise
             await asyncio.sleep(0.05)
         else:
             return
