@@ -40,6 +40,7 @@ _DUPLICATES_S = 600.0
 _DAY_S = 86_400.0
 _THREAD_BYTES = 1024 * 1024
 _PATIENCE_S = 30.0
+_LAG_S = (0.05, 0.1, 0.2, 0.5)
 _EXISTS = 10058
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class Blobs:
                     await self._put_once(ref, digest, data, nuid)
                     if nuid != first:
                         await self._discard(first)
-                return ref  # noqa: TRY300 - an else would part it from the try
+                return ref
             except StaleFence:  # what lies on this subject is not the beginning of our bytes: take another
                 nuid = f"{first}-{new_token(8)}"
             except (Unavailable, WriteInFlight, NoResponders) as error:
@@ -244,7 +245,18 @@ class Blobs:
     # -- get ----------------------------------------------------------------------------------------------------
 
     async def get(self, ref: BlobRef) -> bytes:
-        """The bytes, also those that another client has put. Raises BlobMissing, BlobCorrupt, Unavailable."""
+        """The bytes, also those that another client has put. Raises BlobMissing, BlobCorrupt, Unavailable.
+
+        What is not found is looked for again for a second: on a cluster any replica may answer, a moment behind."""
+        for delay_s in _LAG_S:
+            try:
+                return await self._get_once(ref)
+            except BlobMissing as error:
+                log.debug("looking again: %s", error)
+            await asyncio.sleep(delay_s)
+        return await self._get_once(ref)
+
+    async def _get_once(self, ref: BlobRef) -> bytes:
         try:
             description = await self._description(ref)
         except NoResponders:

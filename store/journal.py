@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
 
-from ..topics.errors import InvalidMessage
+from ..topics.errors import InvalidMessage, Unavailable
 from ..topics.messages import Artifact, Event, Step
 from ..topics.reads import Stored
 from .log import EventLog
@@ -23,6 +24,8 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "message": _event,
     "artifact": msgspec.json.Decoder(Artifact | list[Artifact]).decode,
 }
+_LAG_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
 ENTRY_KINDS = frozenset(_DECODERS)
 """The kinds of event whose bodies are entries of attempts."""
 
@@ -81,18 +84,28 @@ class Journal:
             self.steps.setdefault(entry.at, entry)
 
 
-async def load_journal(log: EventLog, run: str) -> Journal:
+async def load_journal(log: EventLog, run: str, until: int = 0) -> Journal:
     """The journal of a run, from all its events up to now, in a few batched reads.
 
-    Raises InvalidMessage for an entry that cannot be read: to skip it could mean to do a finished step again. Raises
-    Unavailable when the broker does not answer."""
+    Any replica of the stream may answer, also one that is a moment behind. `until` is the sequence of an event that
+    must be in, such as the attempt's running state, after which no earlier attempt can have written: it is waited for,
+    some seconds at most. Raises InvalidMessage for an entry that cannot be read: to skip it could mean to do a finished
+    step again. Raises Unavailable when the broker does not answer, or not with all that is asked for."""
     journal, seen = Journal(), Seen()
-    async for page in log.history(run):
-        for stored in page:
-            journal.sequence = stored.sequence
-            if stored.kind not in ENTRY_KINDS:
-                continue
-            for entry in entries(stored):
-                if seen.fresh(entry):
-                    journal.add(entry)
-    return journal
+    for delay_s in (*_LAG_S, None):
+        async for page in log.history(run, journal.sequence):
+            for stored in page:
+                _add(journal, seen, stored)
+        if journal.sequence >= until:
+            return journal
+        if delay_s is not None:
+            await asyncio.sleep(delay_s)
+    raise Unavailable(f"the log of run {run} ends at {journal.sequence}, before {until}: replicas are behind", run=run)
+
+
+def _add(journal: Journal, seen: Seen, stored: Stored) -> None:
+    journal.sequence = stored.sequence
+    if stored.kind in ENTRY_KINDS:
+        for entry in entries(stored):
+            if seen.fresh(entry):
+                journal.add(entry)

@@ -11,7 +11,7 @@ from .client import Message
 from .errors import BrokerError, StaleFence, StorageFull, Unavailable, WriteInFlight
 
 _WRONG_LAST_SEQUENCE = 10071
-_IN_PROGRESS = 10164
+_IN_PROGRESS = {10158, 10164}  # the same message id, another write under the same fence
 _FULL = {10023, 10028, 10047, 10077, 10122}  # resources, storage, memory, store failed, stream bytes
 _TIMES_OUT = {408, 503}
 
@@ -62,7 +62,7 @@ def error_of(refusal: Refusal, where: str) -> BrokerError:
     kind: type[BrokerError]
     if refusal.err_code == _WRONG_LAST_SEQUENCE:
         kind = StaleFence
-    elif refusal.err_code == _IN_PROGRESS:
+    elif refusal.err_code in _IN_PROGRESS:
         kind = WriteInFlight
     elif refusal.err_code in _FULL or "maximum" in refusal.description or "insufficient" in refusal.description:
         kind = StorageFull

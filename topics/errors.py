@@ -106,7 +106,7 @@ class StaleFence(BrokerError):
 
 
 class WriteInFlight(BrokerError):
-    """Another fenced write on the same subject is being replicated (err_code 10164)."""
+    """Another write under the same fence (err_code 10164) or message id (10158) is being replicated."""
 
     code = "write_in_flight"
     retryable = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from callboard.store.journal import ENTRY_KINDS, Seen, entries, load_journal
 from callboard.store.log import EventLog
 from callboard.topics.bus import Bus
-from callboard.topics.errors import InvalidMessage, StaleFence
+from callboard.topics.errors import InvalidMessage, StaleFence, Unavailable
 from callboard.topics.ids import new_run_id
 from callboard.topics.messages import Artifact, Event, Payload, RunRecord, Status, Step, encode
 from callboard.topics.reads import Stored
@@ -98,6 +99,21 @@ async def test_a_late_attempt_cannot_write(bus: Bus) -> None:
         await log.append_state(record(run, Status.COMPLETED), old)
     await log.append(run, "step", encode(step("2", 1)), new)
     assert list((await load_journal(log, run)).steps) == ["2"]
+
+
+async def test_the_event_that_must_be_in_is_waited_for(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a replica that is behind would hide: the newest events come later."""
+    log, run = EventLog(bus), new_run_id()
+    owner = await log.append_state(record(run), 0)
+    loading = asyncio.create_task(load_journal(log, run, until=owner + 2))
+    await asyncio.sleep(0.03)
+    await log.append(run, "step", encode(step("1", 1)), owner)
+    newest = await log.append_state(record(run), owner)
+    journal = await loading
+    assert (list(journal.steps), journal.sequence) == (["1"], newest)
+    monkeypatch.setattr("callboard.store.journal._LAG_S", (0.01,))
+    with pytest.raises(Unavailable, match=f"before {newest + 1}"):
+        await load_journal(log, run, until=newest + 1)
 
 
 async def test_a_journal_that_cannot_be_read_is_an_error_that_names_the_message(bus: Bus) -> None:
