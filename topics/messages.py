@@ -199,6 +199,8 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     """Stream sequence of the work message."""
     delivery: int = 1
     """How often that message was delivered."""
+    agent: str = ""
+    """Whose queue it was found on: a run of another agent is not granted. Empty: not checked."""
 
 
 class ClaimRequest(Struct, frozen=True):

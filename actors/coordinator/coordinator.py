@@ -192,7 +192,7 @@ class Coordinator(Actor):
     async def _grant(self, worker: str, claim: ClaimMessage) -> Grant:
         known = self._ledger.known(claim.run)
         agent = self._routing.agent(known.agent) if known else None
-        command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent)
+        command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent, claim.agent)
         try:
             applied = await self._ledger.apply(claim.run, command)
         except CallboardError as error:

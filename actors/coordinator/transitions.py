@@ -25,6 +25,8 @@ from ...topics.messages import AgentInfo, ErrorInfo, Outcome, RetryPolicy, RunRe
 MAX_LOSSES = 5
 """A run whose process died this often without a suspension in between is taken for the cause of it."""
 
+_LONGEST_DELAY_S = 366 * 86_400.0
+
 LEGAL: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.CANCELED, Status.FAILED}),
     Status.RUNNING: frozenset(
@@ -48,6 +50,8 @@ class Claim(Struct, frozen=True):
     lease: int
     delivery: int
     agent: AgentInfo | None = None
+    queue: str = ""
+    """The agent on whose queue the message was found; empty: not told."""
 
 
 class End(Struct, frozen=True):
@@ -166,7 +170,7 @@ def _queue(record: RunRecord, now: datetime, reason: str | None, **changes: obje
 
 
 def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
-    if record.terminal or claim.dispatch < record.dispatch:
+    if record.terminal or claim.dispatch < record.dispatch or (claim.queue and claim.queue != record.agent):
         return STALE
     if claim.dispatch > record.dispatch:
         return LATER
@@ -179,6 +183,8 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
         return APPLIED if same else STALE
     if record.status is Status.CANCEL_REQUESTED:
         return _finish(record, now, Status.CANCELED, reason="canceled; its worker was lost")
+    if record.worker == claim.worker:  # alive, but it never got the grant, or lost its lease: no process has died
+        return _begin(record, claim, now, record.losses)
     if record.losses + 1 >= MAX_LOSSES:
         return _poisoned(record, now)
     return _begin(record, claim, now, record.losses + 1)
@@ -227,6 +233,8 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
             )
         case "failed" | "timed_out":
             return _fail(record, end, now)
+        case "suspended" if not outcome.waits and outcome.wake_at is None:
+            return _queue(record, now, "has nothing to wait for", steps=outcome.steps)
         case "suspended":
             return _next(
                 record,
@@ -271,9 +279,15 @@ def _waiting_for(outcome: Outcome) -> str:
 
 
 def retry_delay_s(policy: RetryPolicy, failures: int, jitter: float) -> float:
-    """Seconds before the attempt after the `failures`-th failure: exponential, capped, the last part random."""
-    full = min(policy.maximum, policy.initial * policy.factor ** min(failures - 1, 64))
-    return full * (1 - policy.jitter * jitter)
+    """Seconds before the attempt after the `failures`-th failure: exponential, capped, the last part random.
+
+    Of 0 to a year, whatever the policy says: it comes from a registration that anybody may have written."""
+    try:
+        full = min(policy.maximum, policy.initial * policy.factor ** min(failures - 1, 64))
+    except OverflowError:
+        full = policy.maximum
+    delay = min(full, _LONGEST_DELAY_S) * (1 - min(1.0, max(0.0, policy.jitter)) * jitter)
+    return delay if delay > 0 else 0.0  # also for what is not a number
 
 
 def _fail(record: RunRecord, end: End, now: datetime) -> Decision:

@@ -190,7 +190,13 @@ class AgentWorker(Actor):
             problem = InvalidMessage(f"not a work message: {error}", subject=delivery.subject)
             await self._dead.put("work", delivery.subject, delivery.data, delivery.headers, info_of(problem))
             return True
-        claim = Claim(run=work.run, dispatch=work.dispatch, lease=delivery.sequence, delivery=delivery.delivered)
+        claim = Claim(
+            run=work.run,
+            dispatch=work.dispatch,
+            lease=delivery.sequence,
+            delivery=delivery.delivered,
+            agent=delivery.subject[len(self._bus.subjects.work) + 1 :],
+        )
         grant = await self._desk.claim(claim)
         match grant.verdict:
             case "gone":

@@ -1,0 +1,207 @@
+"""A run under fire: commands of every kind, twice, late and in any order, and what must hold all the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from callboard.actors.coordinator.effects import CheckChildren, Dispatch, Notify, TellParent, Timer, owed
+from callboard.actors.coordinator.transitions import (
+    LEGAL,
+    MAX_LOSSES,
+    Cancel,
+    CancelDeadline,
+    Claim,
+    Due,
+    End,
+    Lost,
+    Redispatch,
+    RunCommand,
+    Wake,
+    decide,
+)
+from callboard.topics.messages import NOTHING, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+WORKERS = st.sampled_from(["w1", "w2", "w3"])
+KINDS = st.sampled_from(["completed", "failed", "suspended", "released", "stopped", "timed_out"])
+RUN = "run"
+
+
+class Life(RuleBasedStateMachine):
+    """One run, a queue that may deliver anything again, workers that come back late, a coordinator that repeats itself."""
+
+    @initialize(topic=st.booleans(), child=st.booleans(), attempts=st.integers(1, 3))
+    def begin(self, topic: bool, child: bool, attempts: int) -> None:
+        self.now = START
+        self.record = RunRecord(
+            id=RUN, root=RUN, agent="" if topic else "a", topic="t" if topic else None, status=Status.QUEUED,
+            input=NOTHING, created_at=START, updated_at=START, dispatch=1, parent="p" if child else None,
+            retry=RetryPolicy(max_attempts=attempts),
+        )  # fmt: skip
+        self.history = [self.record]
+        self.messages: list[list[Any]] = []  # queue, dispatch, stream sequence, deliveries
+        self.given: list[RunCommand] = []
+        self.granted: list[tuple[str, int]] = []
+        self.carry_out()
+
+    # -- the world around the run ---------------------------------------------------------------------------------
+
+    def give(self, command: RunCommand) -> None:
+        """Applies a command as the ledger does, and checks this one transition."""
+        self.now += timedelta(seconds=1)
+        before = self.record
+        decision = decide(before, command, self.now)
+        self.given.append(command)
+        assert (decision.verdict == "changed") == (decision.record is not None)
+        if decision.record is None:
+            return
+        after = self.record = decision.record
+        self.history.append(after)
+        assert after.status in LEGAL[before.status]
+        assert after.rev == before.rev + 1
+        for name in ("attempt", "dispatch", "epoch"):
+            assert getattr(after, name) - getattr(before, name) in (0, 1)
+        assert (after.id, after.root, after.input, after.parent) == (
+            before.id,
+            before.root,
+            before.input,
+            before.parent,
+        )
+        if isinstance(command, End):
+            assert command.outcome.attempt == before.attempt
+            assert before.status in (Status.RUNNING, Status.CANCEL_REQUESTED)
+        if isinstance(command, Claim) and after.status is Status.RUNNING:
+            assert after.attempt == before.attempt + 1
+            self.granted.append((command.worker, after.attempt))
+        again = decide(after, command, self.now)
+        assert again.record is None, f"{command} changed the run twice"
+
+    @rule()
+    def carry_out(self) -> None:
+        """What is owed is carried out, any number of times."""
+        for effect in owed(self.record):
+            match effect:
+                case Dispatch(queue=queue, dispatch=dispatch):
+                    self.messages.append([queue, dispatch, 100 + len(self.messages), 0])
+                case Timer(verb="due", dispatch=dispatch):
+                    self.given.append(Due(dispatch))
+                case Timer(verb="wake"):
+                    self.given.append(Wake("timer"))
+                case Timer(epoch=epoch):
+                    self.given.append(CancelDeadline(epoch))
+                case CheckChildren() | TellParent() | Notify():
+                    pass
+
+    @precondition(lambda self: self.messages)
+    @rule(data=st.data(), worker=WORKERS)
+    def deliver(self, data: Any, worker: str) -> None:
+        """A work message comes to a worker: the first time, or again."""
+        message = data.draw(st.sampled_from(self.messages))
+        queue, dispatch, sequence, _ = message
+        message[3] += 1
+        if queue.startswith("@"):
+            self.give(Redispatch("a", dispatch))
+        else:
+            self.give(Claim(worker, dispatch, sequence, message[3], queue=queue))
+
+    @precondition(lambda self: self.granted)
+    @rule(data=st.data(), kind=KINDS, retryable=st.booleans(), waits=st.booleans(), sleeps=st.booleans())
+    def end(self, data: Any, kind: Any, retryable: bool, waits: bool, sleeps: bool) -> None:
+        """A worker, perhaps one that lost the run long ago, hands its outcome in."""
+        worker, attempt = data.draw(st.sampled_from(self.granted))
+        outcome = Outcome(
+            run=RUN, attempt=attempt, kind=kind, worker=worker, waits=[["c1"], ["c2"]] if waits else None,
+            wake_at=self.now + timedelta(hours=1) if sleeps else None,
+            error=ErrorInfo(code="exception", message="m", retryable=retryable),
+        )  # fmt: skip
+        self.give(End(outcome))
+
+    @precondition(lambda self: self.given)
+    @rule(data=st.data())
+    def again(self, data: Any) -> None:
+        """Any command of the past, or a timer, comes (again)."""
+        self.give(data.draw(st.sampled_from(self.given)))
+
+    @rule(worker=WORKERS, attempt=st.integers(0, 3))
+    def lost(self, worker: str, attempt: int) -> None:
+        self.give(Lost(worker, attempt))
+
+    @rule()
+    def cancel(self) -> None:
+        self.give(Cancel())
+
+    @rule()
+    def wake(self) -> None:
+        self.give(Wake())
+
+    # -- what must hold -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def something_brings_it_on(self) -> None:
+        """A run that has not ended has a message, a timer, a look at its children, or a worker under a lease."""
+        record = self.record
+        if record.status is Status.RUNNING:
+            assert record.worker
+            assert record.lease
+        elif not record.terminal:
+            assert owed(record)
+        assert (record.worker is None) == (record.status not in (Status.RUNNING, Status.CANCEL_REQUESTED))
+
+    @invariant()
+    def ends_once(self) -> None:
+        """At most one terminal state, and it is the last."""
+        terminal = [record for record in self.history if record.terminal]
+        assert len(terminal) <= 1
+        if terminal:
+            assert terminal[0] is self.record
+            assert self.record.ended_at is not None
+            for command in self.given:
+                assert decide(self.record, command, self.now).record is None
+
+    @invariant()
+    def losses_are_bounded(self) -> None:
+        assert self.record.losses <= MAX_LOSSES
+        assert self.record.losses < MAX_LOSSES or self.record.status is Status.FAILED
+
+    @invariant()
+    def attempts_have_one_owner(self) -> None:
+        """No attempt number was granted to two workers."""
+        attempts = [attempt for _, attempt in self.granted]
+        assert len(set(attempts)) == len(attempts)
+
+    def teardown(self) -> None:
+        """Whatever has happened: if what is owed is carried out once more and the world behaves, the run ends."""
+        if not hasattr(self, "record"):
+            return
+        for _ in range(10):
+            if self.record.terminal:
+                return
+            self.step_on()
+        raise AssertionError(f"stuck in {self.record.status}: {self.record}")
+
+    def step_on(self) -> None:
+        record = self.record
+        match record.status:
+            case Status.QUEUED:
+                self.carry_out()
+                if record.wake_at is not None:
+                    self.give(Due(record.dispatch))
+                    return
+                queue, dispatch, sequence, _ = self.messages[-1]
+                routed = queue.startswith("@")
+                self.give(Redispatch("a", dispatch) if routed else Claim("last", dispatch, sequence, 1, queue=queue))
+            case Status.WAITING:
+                self.give(Wake())
+            case _:
+                self.give(End(Outcome(run=RUN, attempt=record.attempt, kind="completed")))
+
+
+Life.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestLife = Life.TestCase
