@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ def main() -> None:
     unknown = set(arguments.names) - set(ALL)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(ALL)}")
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=160)
     figures: list[Figure] = []
     for name in arguments.names or ALL:
         console.print(f"measuring {name} …")

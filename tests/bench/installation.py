@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -10,13 +11,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from callboard.runtime.nats_port import free_ports
 from callboard.runtime.nats_server import EmbeddedServer
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
-from callboard.topics.messages import AgentInfo  # noqa: F401  # the wire is loaded before anything is timed
 from callboard.topics.streams import ensure_streams
+from tests.bench.client import Client
 
 CALLBOARD = Path(sys.executable).with_name("callboard")
 AGENTS = Path(__file__).with_name("agents.py")
@@ -60,10 +62,13 @@ class Installation:
             process.kill()
             await process.wait()
 
-    async def ready(self, subject: str) -> None:
-        """Waits until somebody serves a core subject."""
+    async def ready(self) -> None:
+        """Waits until a coordinator and a worker answer."""
         async with asyncio.timeout(READY_S):
-            while not await self.bus.gather(subject, wait_s=0.2):
+            while True:
+                beats = [json.loads(answer.data) for answer in await self.bus.gather("cb.worker", wait_s=0.2)]
+                if any(beat.get("agents") for beat in beats) and any("coordinator" in beat["actors"] for beat in beats):
+                    return
                 await asyncio.sleep(0.05)
 
 
@@ -90,14 +95,27 @@ async def installation(
             port = free_ports(1)[0]
             found.http = f"http://127.0.0.1:{port}"
             await found.start("gateway", "gateway", "--port", str(port))
-        await found.ready("cb.worker")
+        await found.ready()
+        if gateway:
+            await _listening(found.http)
         await _warm(found)
         yield found
 
 
-async def _warm(found: Installation) -> None:
-    from tests.bench.client import Client
+async def _listening(base: str) -> None:
+    parts = urlsplit(base)
+    async with asyncio.timeout(READY_S):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                return
 
+
+async def _warm(found: Installation) -> None:
     client = await Client.open(found.bus)
     async with asyncio.timeout(READY_S):
         await client.finish("trivial", {"n": 1})
