@@ -50,13 +50,16 @@ class Partition:
         held: tuple[Ownership, int],
         mailbox: Mailbox[Envelope],
         topics: Iterable[str],
+        share: int,
         lease_s: float,
         on_lost: Callable[[Partition], None],
+        on_room: Callable[[], None],
     ) -> None:
         self._bus, self.actor, self.number = bus, actor, number
         record, self._sequence = held
         self._owner = record.owner
-        self._mailbox, self._lease_s, self._on_lost = mailbox, lease_s, on_lost
+        self._mailbox, self._share, self._lease_s = mailbox, share, lease_s
+        self._on_lost, self._on_room = on_lost, on_room
         self._subject = bus.subjects.ownership(actor, number)
         self._loop = asyncio.get_running_loop()
         self._confirmed = self._loop.time()
@@ -66,8 +69,6 @@ class Partition:
         self._reading = True
         self.inside = 0
         """Envelopes of this partition in the mailbox."""
-        self.share = _PAGE
-        """How many there may be."""
         self._cautious = 0
         self._starved = False
         self._trying: tuple[str, int] | None = None
@@ -147,7 +148,7 @@ class Partition:
 
     def room_grew(self) -> None:
         """There may be room again for what could not be read."""
-        if self._starved and self.inside <= self.share // 2:  # few large reads are cheaper than many small ones
+        if self._starved and self.inside <= self._share // 2:  # few large reads are cheaper than many small ones
             self._starved = False
             for event in self._pokes.values():
                 event.set()
@@ -178,6 +179,8 @@ class Partition:
                 behind = min(behind * 2, 1.0)
             finally:
                 self._mailbox.reserve(-room)
+                if room > taken:
+                    self._on_room()
             if taken:
                 behind = 0.002
                 continue
@@ -190,8 +193,8 @@ class Partition:
                 pass
 
     def _wanted(self) -> int:
-        free = self.share - self.inside
-        return min(_PAGE, free) if free > self.share // 2 or not self.inside else 0
+        free = self._share - self.inside
+        return min(_PAGE, free) if free > self._share // 2 or not self.inside else 0
 
     async def _read(self, topic: str, room: int) -> int:
         subjects, progress = self._bus.subjects, self.progress[topic]

@@ -126,10 +126,6 @@ class Partitions:
         for result in await asyncio.gather(*claims, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, CallboardError):
                 raise result
-        if self._owned:
-            share = max(1, self._capacity // len(self._owned))
-            for partition in self._owned.values():
-                partition.share = share
 
     async def _records(self, numbers: list[int]) -> dict[int, tuple[Ownership, int]]:
         subjects = {self._bus.subjects.ownership(self._actor, number): number for number in numbers}
@@ -177,11 +173,10 @@ class Partitions:
     async def _begin(self, number: int, held: tuple[Ownership, int], unclean: bool) -> None:
         partition = Partition(
             self._bus, self._actor, number, held, self._mailbox, self._handlers.topics,
-            self._settings.owner_lease_s, self._lost,
+            max(1, self._capacity // PARTITIONS), self._settings.owner_lease_s, self._lost, self.room_grew,
         )  # fmt: skip
         self._owned[number] = partition
         self._known.add(number)
-        partition.share = max(1, self._capacity // len(self._owned))
         await partition.start(bool(self._handlers.asks), self._capacity if unclean else 0)
         self._changed()
 

@@ -5,8 +5,8 @@
 | SIGTERM or SIGINT | `Shutdown.wait()` returns; the process drains within its grace time | 0 |
 | the same before the start was finished | the start is cancelled | 0 |
 | a second signal | it ends at once; what it held is taken over by others as after a crash | 128 + signal |
-| the grace time and two seconds pass | what still runs is cancelled, then left | 4 |
-| an actor was given up | the process drains and ends | 3 |
+| the grace time and two seconds pass | what still runs is cancelled, then left | 8 |
+| an actor was given up | the process drains and ends | 7 |
 | an error nobody handled | it is logged | 1 |
 
 None of this needs the broker: a process whose NATS is down ends in the same way.
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 EXIT_OK = 0
 EXIT_ERROR = 1
-EXIT_GAVE_UP = 3
-EXIT_LATE = 4
+EXIT_GAVE_UP = 7
+EXIT_LATE = 8
 _LATE_S = 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
