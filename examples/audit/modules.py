@@ -59,6 +59,8 @@ def list_modules(target: str | None = None) -> Listing:
         if path.is_file():
             return _single_file(target, path.absolute())
         exists = path.exists()
+    except AuditTargetError:
+        raise
     except (OSError, ValueError) as error:
         raise AuditTargetError(target, f"it cannot be looked at ({error})") from error
     if exists:
