@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, Unavailable
@@ -19,7 +20,7 @@ from .reader import OrderedReader
 log = logging.getLogger(__name__)
 
 _IDLE_S = 1.0
-_HURRY_S = 0.005
+_HURRY_S = 0.003
 _BACKOFF_S = (0.1, 5.0)
 _FOLLOWER_S = 0.25
 _RETENTION_S = 60.0
@@ -56,7 +57,7 @@ class ProjectionFeed:
         self._stream = bus.subjects.events
         self._reader: OrderedReader | None = None
         self._position = self._taken = 0
-        self._stopping = asyncio.Event()
+        self._stopping, self._woken = asyncio.Event(), asyncio.Event()
         self._ended = asyncio.Event()
         self._ended.set()
         self._rebuild = False
@@ -170,7 +171,17 @@ class ProjectionFeed:
         self._position = await self.projection.apply(batch, after=self._position)
         self.events += len(batch)
         if len(batch) < self._batch and not reader.buffered >= self._batch:
-            await self._pause(began + (_HURRY_S if self._wanted else self._window_s) - self._loop.time())
+            await self._breathe(began)
+
+    async def _breathe(self, began: float) -> None:
+        """Lets messages gather for the next transaction: for the window, or less when somebody begins to wait."""
+        self._woken.clear()
+        rest = began + self._window_s - self._loop.time()
+        if not self._wanted and rest > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await self._woken.wait()
+        await self._pause(began + _HURRY_S - self._loop.time())
 
     async def _idle(self) -> None:
         """Nothing came: what the stream holds beyond has no rows. And now and then, what has gone from it."""
@@ -230,13 +241,12 @@ class ProjectionFeed:
         """Sleeps; `stop()` ends it early."""
         if seconds <= 0:
             return
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
-        except TimeoutError:
-            pass
 
     def _poke(self) -> None:
+        self._woken.set()
         if self._reader is not None:
             self._reader.poke()
 
