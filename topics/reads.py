@@ -142,7 +142,9 @@ async def _last_of(bus: Bus, stream: str, subjects: Sequence[str]) -> dict[str, 
     return found
 
 
-async def read(bus: Bus, stream: str, subject: str, after: int = 0, batch: int = _BATCH) -> AsyncGenerator[list[Stored], None]:
+async def read(
+    bus: Bus, stream: str, subject: str, after: int = 0, batch: int = _BATCH
+) -> AsyncGenerator[list[Stored], None]:
     """All messages on `subject` (a wildcard stands last) after sequence `after`, in order, batch by batch.
 
     Ends at the message that is newest when it is reached. Raises Unavailable when the broker stops answering."""

@@ -131,7 +131,7 @@ class Attempt:
     async def _work(self) -> Outcome:
         """Everything that the run's own code takes part in; what it raises is the run's failure."""
         record = self.record
-        journal = await load_journal(self._log, record.id) if record.attempt > 1 else Journal()
+        journal = await load_journal(self._log, record.id, until=self._fence) if record.attempt > 1 else Journal()
         args = [Context(self._assemble(journal))]
         if self._agent.takes_input:
             args.append(codec.decode(await self._blobs.value(record.input), self._agent.input_type))
