@@ -74,8 +74,13 @@ def run_process(main: Main, grace_s: float = 10.0) -> int:
 
     `main` awaits `shutdown.wait()`, then drains; its int is the exit code, None is 0. It must be called in the main
     thread. See the module for signals and codes."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_supervise(main, grace_s))
+    last_resort = threading.Timer(grace_s + _LATE_S + 1, _leave, (EXIT_LATE, "it does not end: leaving"))
+    last_resort.daemon = True  # a thread, because a blocked loop would watch nothing
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_supervise(main, grace_s, last_resort))
+    finally:
+        last_resort.cancel()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -86,12 +91,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _supervise(main: Main, grace_s: float) -> int:
+async def _supervise(main: Main, grace_s: float, last_resort: threading.Timer) -> int:
     shutdown = Shutdown()
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(_guarded(main, shutdown), name="main")
     for number in _SIGNALS:
-        loop.add_signal_handler(number, _signalled, number, shutdown, task)
+        loop.add_signal_handler(number, _signalled, number, shutdown, task, last_resort)
     told = asyncio.create_task(shutdown._event.wait(), name="shutdown")  # noqa: SLF001  # not the main's own wait
     try:
         await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
@@ -100,8 +105,6 @@ async def _supervise(main: Main, grace_s: float) -> int:
         return task.result()
     finally:
         told.cancel()
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
 
 
 async def _guarded(main: Main, shutdown: Shutdown) -> int:
@@ -122,31 +125,25 @@ async def _guarded(main: Main, shutdown: Shutdown) -> int:
         return EXIT_ERROR
 
 
-def _signalled(number: int, shutdown: Shutdown, main: asyncio.Task[int]) -> None:
+def _signalled(number: int, shutdown: Shutdown, main: asyncio.Task[int], last_resort: threading.Timer) -> None:
     name = signal.Signals(number).name
-    if shutdown.requested:
+    if shutdown.signal is not None:
         _leave(128 + number, f"{name} again: ending at once")
     log.info("%s: stopping", name)
+    last_resort.start()
     shutdown.request(number)
     if not shutdown.awaited:
         main.cancel()
 
 
 async def _within(main: asyncio.Task[int], limit_s: float) -> int:
-    # A thread watches, because a blocked loop would watch nothing.
-    last_resort = threading.Timer(limit_s + 1, _leave, (EXIT_LATE, "the loop is blocked: leaving"))
-    last_resort.daemon = True
-    last_resort.start()
-    try:
-        done, _ = await asyncio.wait((main,), timeout=limit_s)
-        if done:
-            return main.result()
-        log.error("not stopped after %.1f s: leaving what still runs", limit_s)
-        main.cancel()
-        await asyncio.wait((main,), timeout=0.5)
-        return EXIT_LATE
-    finally:
-        last_resort.cancel()
+    done, _ = await asyncio.wait((main,), timeout=limit_s)
+    if done:
+        return main.result()
+    log.error("not stopped after %.1f s: leaving what still runs", limit_s)
+    main.cancel()
+    await asyncio.wait((main,), timeout=0.5)
+    return EXIT_LATE  # what ignores its cancellation meets the last resort
 
 
 def _leave(code: int, why: str) -> None:

@@ -1,7 +1,7 @@
 """A process that hosts one actor, `recorder`, which notes in a file what it handles: `start|end pid key n attempt`.
 
-Arguments: the NATS URL, the namespace, the file, and how long one message takes, in seconds. A message with `kill` set ends
-the process at once, as a crash does; one with `fail` raises.
+Arguments: the NATS URL, the namespace, the file, and how long one message takes, in seconds. A message with `kill` set
+ends the process at once, as a crash does; one with `fail` raises.
 """
 
 import asyncio
