@@ -68,6 +68,11 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ProjectionError(f"the folder of the projection {self.path} cannot be made: {error}") from error
+        try:
+            # aiosqlite leaves its thread running for a moment when a file cannot be opened: find that out before.
+            await asyncio.to_thread(_probe, self.path)
+        except sqlite3.Error as error:
+            raise error_of(error, self.path) from error
         self._writer = await self._connect()
         await self._migrate()
         self._reader = await self._connect()
@@ -204,6 +209,10 @@ class Database:
                 path=str(self.path),
             )
         return found
+
+
+def _probe(path: Path) -> None:
+    sqlite3.connect(path, timeout=_BUSY_S).close()
 
 
 def _move(path: Path, aside: Path) -> None:
