@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from callboard.actors.context import ActorContext
 from callboard.runtime.config import RuntimeSettings
 from callboard.runtime.host import Host
 from callboard.runtime.mailbox import Mailbox
+from callboard.runtime.nats_server import ServerProcess
 from callboard.runtime.presence import HostBeat
 from callboard.store.deadletters import DeadLetters
 from callboard.topics.bus import Bus
@@ -96,7 +97,7 @@ async def system(bus: Bus) -> System:
 
 
 @pytest.fixture
-async def host(bus: Bus, system: System):
+async def host(bus: Bus, system: System) -> AsyncIterator[Host]:
     host = Host(bus, SETTINGS)
     host.add(system)
     await host.start()
@@ -241,7 +242,7 @@ async def test_a_loop_that_never_holds_gives_the_actor_up(bus: Bus) -> None:
     await host.stop()
 
 
-async def test_drain_works_with_the_broker_gone(bus: Bus, host: Host, system: System, nats) -> None:
+async def test_drain_works_with_the_broker_gone(bus: Bus, host: Host, system: System, nats: ServerProcess) -> None:
     nats.kill()
     try:
         begun = time.monotonic()

@@ -14,6 +14,7 @@ import pytest
 
 from callboard.actors.asking import ask_actor
 from callboard.actors.publication import publish
+from callboard.runtime.nats_server import ServerProcess
 from callboard.store.deadletters import DeadLetters
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
@@ -160,7 +161,7 @@ async def test_a_drained_process_finishes_what_it_holds_and_hands_over_at_once(b
     assert sorted((e.key, e.n) for e in fleet.starts()) == sorted(expected), "none is seen twice"
 
 
-async def test_the_broker_restarts_in_the_middle(bus: Bus, fleet: Fleet, nats) -> None:
+async def test_the_broker_restarts_in_the_middle(bus: Bus, fleet: Fleet, nats: ServerProcess) -> None:
     fleet.start()
     await serving(bus, 24)
     expected = await fill(bus, 24, 10)

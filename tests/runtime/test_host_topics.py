@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -23,6 +23,7 @@ from callboard.store.deadletters import DeadLetters
 from callboard.topics.bus import Bus
 from callboard.topics.errors import InvalidInput, NoResponders
 
+Hosts = Callable[..., Any]
 SETTINGS = RuntimeSettings(
     beat_s=0.2, owner_lease_s=0.5, grace_s=3, restart_initial_s=0.01, restart_max_s=0.05, restart_limit=8
 )
@@ -41,8 +42,8 @@ class Question:
 class Reviews(Actor):
     """Keeps what it saw on the class, since instances are replaced."""
 
-    seen: list[tuple[str | None, int, int]]
-    life: list[str]
+    seen: ClassVar[list[tuple[str | None, int, int]]]
+    life: ClassVar[list[str]]
     delay = 0.0
     max_deliveries = 3
 
@@ -107,7 +108,7 @@ async def eventually(condition: Callable[[], bool], within_s: float = 10) -> Non
         await asyncio.sleep(0.01)
 
 
-async def test_messages_of_a_key_come_in_order_typed_and_once(bus: Bus, hosts, reviews) -> None:
+async def test_messages_of_a_key_come_in_order_typed_and_once(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     await hosts(reviews)
     for n in range(30):
         for key in ("a", "b c", None):
@@ -117,20 +118,22 @@ async def test_messages_of_a_key_come_in_order_typed_and_once(bus: Bus, hosts, r
         assert [n for k, n, _ in reviews.seen if k == key] == list(range(30))
 
 
-async def test_two_topics_of_one_actor_share_the_order_of_a_key(bus: Bus, hosts, reviews) -> None:
+async def test_two_topics_of_one_actor_share_the_order_of_a_key(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     reviews.delay = 0.01
     await hosts(reviews)
     await asyncio.gather(*(publish(bus, topic, Review(n=n), "a") for n, topic in enumerate(["reviews", "more"] * 5)))
     await eventually(lambda: len(reviews.seen) == 10)
 
 
-async def test_a_plain_client_publishes_without_knowing_of_partitions(bus: Bus, hosts, reviews) -> None:
+async def test_a_plain_client_publishes_without_knowing_of_partitions(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews]
+) -> None:
     await hosts(reviews)
     await bus.write(f"{bus.subjects.topic}.reviews.whatever", b'{"n": 7}')
     await eventually(lambda: reviews.seen == [("whatever", 7, 1)])
 
 
-async def test_a_host_goes_on_where_the_last_one_stopped(bus: Bus, hosts, reviews) -> None:
+async def test_a_host_goes_on_where_the_last_one_stopped(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     first = await hosts(reviews)
     await publish(bus, "reviews", Review(n=1), "a")
     await eventually(lambda: len(reviews.seen) == 1)
@@ -143,7 +146,7 @@ async def test_a_host_goes_on_where_the_last_one_stopped(bus: Bus, hosts, review
 
 
 @pytest.mark.parametrize("replay", [True, False])
-async def test_a_new_subscription_begins_now_or_with_the_oldest(bus: Bus, hosts, replay: bool) -> None:
+async def test_a_new_subscription_begins_now_or_with_the_oldest(bus: Bus, hosts: Hosts, replay: bool) -> None:
     seen: list[int] = []
 
     class Late(Actor):
@@ -158,7 +161,9 @@ async def test_a_new_subscription_begins_now_or_with_the_oldest(bus: Bus, hosts,
     assert seen == ([1, 2] if replay else [2])
 
 
-async def test_a_handler_that_raises_ends_its_instance_and_is_tried_again(bus: Bus, hosts, reviews) -> None:
+async def test_a_handler_that_raises_ends_its_instance_and_is_tried_again(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews]
+) -> None:
     await hosts(reviews)
     await publish(bus, "reviews", Review(n=1, fail=1), "a")
     await publish(bus, "reviews", Review(n=2), "a")
@@ -167,7 +172,9 @@ async def test_a_handler_that_raises_ends_its_instance_and_is_tried_again(bus: B
     assert reviews.life == ["started", "stopped", "started"]
 
 
-async def test_a_poisonous_message_is_set_aside_and_the_key_goes_on(bus: Bus, hosts, reviews, caplog) -> None:
+async def test_a_poisonous_message_is_set_aside_and_the_key_goes_on(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews], caplog: pytest.LogCaptureFixture
+) -> None:
     await hosts(reviews)
     await publish(bus, "reviews", Review(n=1, fail=99), "a")
     await publish(bus, "reviews", Review(n=2), "a")
@@ -180,9 +187,14 @@ async def test_a_poisonous_message_is_set_aside_and_the_key_goes_on(bus: Bus, ho
     assert "set aside" in caplog.text
 
 
-async def test_a_dead_letter_is_replayed_to_the_actor_that_failed_alone(bus: Bus, hosts, reviews) -> None:
-    other = type("Other", (Reviews,), {"seen": [], "life": []})
-    await hosts(reviews, other)
+async def test_a_dead_letter_is_replayed_to_the_actor_that_failed_alone(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews]
+) -> None:
+    class Other(Reviews):
+        seen: ClassVar[list[tuple[str | None, int, int]]] = []
+        life: ClassVar[list[str]] = []
+
+    await hosts(reviews, Other)
     await publish(bus, "reviews", Review(n=1, fail=99), "a")
     letters = DeadLetters(bus)
     async with asyncio.timeout(10):
@@ -191,12 +203,14 @@ async def test_a_dead_letter_is_replayed_to_the_actor_that_failed_alone(bus: Bus
     ours = next(each for each in found if (each.letter.headers or {})["Callboard-Actor"] == "reviews")
     await letters.replay(ours.id)
     await publish(bus, "reviews", Review(n=2), "a")
-    await eventually(lambda: ("a", 2, 1) in reviews.seen and ("a", 2, 1) in other.seen)
+    await eventually(lambda: ("a", 2, 1) in reviews.seen and ("a", 2, 1) in Other.seen)
     assert [n for _, n, _ in reviews.seen] == [1, 1, 1, 1, 1, 1, 2]
-    assert [n for _, n, _ in other.seen] == [1, 1, 1, 2]
+    assert [n for _, n, _ in Other.seen] == [1, 1, 1, 2]
 
 
-async def test_a_bad_payload_is_set_aside_at_once_and_nobody_is_restarted(bus: Bus, hosts, reviews) -> None:
+async def test_a_bad_payload_is_set_aside_at_once_and_nobody_is_restarted(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews]
+) -> None:
     await hosts(reviews)
     for body in (b"not json", b'{"n": "x"}', b""):
         await bus.write(f"{bus.subjects.topic}.reviews.a", body)
@@ -207,7 +221,9 @@ async def test_a_bad_payload_is_set_aside_at_once_and_nobody_is_restarted(bus: B
     assert reviews.life == ["started"]
 
 
-async def test_an_actor_that_never_succeeds_is_given_up_visibly(bus: Bus, reviews, caplog) -> None:
+async def test_an_actor_that_never_succeeds_is_given_up_visibly(
+    bus: Bus, reviews: type[Reviews], caplog: pytest.LogCaptureFixture
+) -> None:
     reviews.max_deliveries = 1000
     host = Host(bus, SETTINGS.model_copy(update={"restart_limit": 3}))
     host.add(reviews)
@@ -240,7 +256,7 @@ async def test_an_actor_that_does_not_start_is_an_error_of_the_start(bus: Bus) -
 # -- questions ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_question_is_answered_with_the_declared_type(bus: Bus, hosts, reviews) -> None:
+async def test_a_question_is_answered_with_the_declared_type(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     await hosts(reviews)
     assert await ask_actor(bus, "reviews", "k/1", Question("hello"), str, 2, "echo") == "k/1: hello"
     await publish(bus, "reviews", Review(n=1), "a")
@@ -258,7 +274,9 @@ async def test_a_question_is_answered_with_the_declared_type(bus: Bus, hosts, re
         (Question("x"), None, "not_found"),
     ],
 )
-async def test_what_goes_wrong_there_is_an_error_here(bus: Bus, hosts, reviews, message, method, code) -> None:
+async def test_what_goes_wrong_there_is_an_error_here(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews], message: Any, method: str | None, code: str
+) -> None:
     await hosts(reviews)
     with pytest.raises(AskFailed) as caught:
         await ask_actor(bus, "reviews", "a", message, str, 2, method)
@@ -273,7 +291,9 @@ async def test_nobody_there_is_told_at_once(bus: Bus) -> None:
     assert time.monotonic() - begun < 1
 
 
-async def test_a_question_waits_its_turn_behind_the_messages_of_its_key(bus: Bus, hosts, reviews) -> None:
+async def test_a_question_waits_its_turn_behind_the_messages_of_its_key(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews]
+) -> None:
     reviews.delay = 0.05
     await hosts(reviews)
     for n in range(4):
@@ -286,7 +306,7 @@ async def test_a_question_waits_its_turn_behind_the_messages_of_its_key(bus: Bus
     assert len(reviews.seen) == 4
 
 
-async def test_actors_ask_and_publish_through_their_context(bus: Bus, hosts, reviews) -> None:
+async def test_actors_ask_and_publish_through_their_context(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     answers: list[str] = []
 
     class Curious(Actor):
@@ -311,7 +331,7 @@ async def test_actors_ask_and_publish_through_their_context(bus: Bus, hosts, rev
 # -- bounds, end ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_small_mailbox_takes_all_in_time(bus: Bus, hosts, reviews) -> None:
+async def test_a_small_mailbox_takes_all_in_time(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     reviews.capacity, reviews.concurrency, reviews.delay = 20, 4, 0.001
     await hosts(reviews)
     for n in range(20):
@@ -321,7 +341,7 @@ async def test_a_small_mailbox_takes_all_in_time(bus: Bus, hosts, reviews) -> No
         assert [n for k, n, _ in reviews.seen if k == f"k{key}"] == list(range(20))
 
 
-async def test_drain_finishes_what_runs_and_leaves_the_rest(bus: Bus, hosts, reviews) -> None:
+async def test_drain_finishes_what_runs_and_leaves_the_rest(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     reviews.delay = 0.3
     host = await hosts(reviews)
     for n in range(3):
@@ -335,7 +355,7 @@ async def test_drain_finishes_what_runs_and_leaves_the_rest(bus: Bus, hosts, rev
     await eventually(lambda: [n for _, n, _ in reviews.seen] == [0, 1, 2])
 
 
-async def test_a_second_host_takes_its_part_and_gives_it_back(bus: Bus, hosts, reviews) -> None:
+async def test_a_second_host_takes_its_part_and_gives_it_back(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:
     one = await hosts(reviews)
     assert one.owned("reviews") == list(range(16))
     two = await hosts(reviews)

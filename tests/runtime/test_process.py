@@ -4,13 +4,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from callboard.runtime.nats_server import ServerProcess
 from callboard.runtime.process import EXIT_GAVE_UP, EXIT_LATE
-from tests.support.nats import ServerProcess
 
 PROGRAM = Path(__file__).parent / "programs" / "process.py"
 NOBODY = "nats://127.0.0.1:1"
@@ -38,15 +38,18 @@ class Child:
         return self.process.returncode, out, err
 
 
+Start = Callable[..., Child]
+
+
 @pytest.fixture
-def start() -> Iterator[type[Child]]:
+def start() -> Iterator[Start]:
     children: list[Child] = []
 
     def make(mode: str, url: str = NOBODY) -> Child:
         children.append(Child(mode, url))
         return children[-1]
 
-    yield make  # type: ignore[misc]
+    yield make
     for child in children:
         if child.process.poll() is None:
             child.process.kill()
@@ -54,7 +57,7 @@ def start() -> Iterator[type[Child]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_and_exits_0(start, nats: ServerProcess, number: signal.Signals) -> None:
+def test_a_signal_drains_and_exits_0(start: Start, nats: ServerProcess, number: signal.Signals) -> None:
     child = start("hosting", nats.url)
     child.wait_ready()
     child.send(number)
@@ -64,7 +67,7 @@ def test_a_signal_drains_and_exits_0(start, nats: ServerProcess, number: signal.
     assert time.monotonic() - child.sent < 2
 
 
-def test_the_broker_may_be_gone(start, nats: ServerProcess) -> None:
+def test_the_broker_may_be_gone(start: Start, nats: ServerProcess) -> None:
     child = start("hosting", nats.url)
     child.wait_ready()
     nats.kill()
@@ -79,7 +82,7 @@ def test_the_broker_may_be_gone(start, nats: ServerProcess) -> None:
     assert time.monotonic() - child.sent < 6
 
 
-def test_a_signal_ends_a_start_that_waits_for_the_broker(start) -> None:
+def test_a_signal_ends_a_start_that_waits_for_the_broker(start: Start) -> None:
     child = start("hosting", NOBODY)
     time.sleep(1.5)
     assert child.process.poll() is None, "it goes on trying"
@@ -90,7 +93,7 @@ def test_a_signal_ends_a_start_that_waits_for_the_broker(start) -> None:
     assert time.monotonic() - child.sent < 2
 
 
-def test_a_second_signal_ends_it_at_once(start) -> None:
+def test_a_second_signal_ends_it_at_once(start: Start) -> None:
     child = start("stubborn")
     child.wait_ready()
     child.send(signal.SIGTERM)
@@ -103,7 +106,7 @@ def test_a_second_signal_ends_it_at_once(start) -> None:
 
 
 @pytest.mark.parametrize("mode", ["stubborn", "blocked"])
-def test_what_does_not_end_in_time_is_left(start, mode: str) -> None:
+def test_what_does_not_end_in_time_is_left(start: Start, mode: str) -> None:
     child = start(mode)
     child.wait_ready()
     child.send(signal.SIGTERM)
@@ -113,25 +116,25 @@ def test_what_does_not_end_in_time_is_left(start, mode: str) -> None:
     assert 2 < time.monotonic() - child.sent < 6
 
 
-def test_an_actor_that_is_given_up_ends_its_process(start, nats: ServerProcess) -> None:
+def test_an_actor_that_is_given_up_ends_its_process(start: Start, nats: ServerProcess) -> None:
     code, out, err = start("giving-up", nats.url).end()
     assert code == EXIT_GAVE_UP
     assert out.endswith("stopped\n")
     assert "given up" in err
 
 
-def test_an_error_nobody_handled_is_logged(start) -> None:
+def test_an_error_nobody_handled_is_logged(start: Start) -> None:
     code, _, err = start("failing").end()
     assert code == 1
     assert "ValueError: a defect" in err
 
 
-def test_a_broker_that_is_not_there_is_told_without_a_trace(start) -> None:
+def test_a_broker_that_is_not_there_is_told_without_a_trace(start: Start) -> None:
     code, _, err = start("hosting", NOBODY).end(20)
     assert code == 1
     assert "no NATS server answers" in err
     assert "Traceback" not in err
 
 
-def test_the_main_function_chooses_the_exit_code(start) -> None:
+def test_the_main_function_chooses_the_exit_code(start: Start) -> None:
     assert start("code").end()[0] == 42

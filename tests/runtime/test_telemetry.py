@@ -76,7 +76,7 @@ end()
 class Collector(BaseHTTPRequestHandler):
     bodies: list[tuple[str, bytes]] = []  # noqa: RUF012
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self.bodies.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(200)
         self.end_headers()

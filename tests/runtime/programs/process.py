@@ -4,6 +4,8 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from callboard.actors.actor import Actor
 from callboard.actors.context import ActorContext
@@ -21,7 +23,7 @@ class Idle(Actor):
     async def stopped(self, ctx: ActorContext) -> None:
         print("stopped", flush=True)
 
-    def tasks(self):
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         return [self.work]
 
     async def work(self) -> None:
@@ -45,10 +47,8 @@ async def stubborn(shutdown: Shutdown) -> None:
     print("ready", flush=True)
     await shutdown.wait()
     while True:
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
 
 
 async def blocked(shutdown: Shutdown) -> None:
