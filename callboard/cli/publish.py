@@ -38,13 +38,16 @@ def publish(
     from . import values
     from .console import Output, note
     from .session import run as run_session
+    from .tracing import command_trace
 
     data, labels = values.json_input(value), values.metadata(metadata)
     output = Output(json)
     name = run_id or (None if key else new_run_id())
 
     async def work(session: Session) -> None:
-        sequence = await session.submitter.publish(topic, data, run=name, thread=thread, key=key, metadata=labels)
+        sequence = await session.submitter.publish(
+            topic, data, run=name, thread=thread, key=key, metadata=labels, trace=traceparent
+        )
         if output.json:
             output.record({"topic": topic, "sequence": sequence, "run": name})
         elif name is None:
@@ -52,7 +55,8 @@ def publish(
         else:
             output.line(name)
 
-    run_session(ctx, work)
+    with command_trace(f"publish {topic}") as traceparent:
+        run_session(ctx, work)
 
 
 def run(
@@ -77,6 +81,7 @@ def run(
     from . import values
     from .console import Output, note
     from .session import run as run_session
+    from .tracing import command_trace
 
     data, labels = values.json_input(value), values.metadata(metadata)
     limit_s = None if timeout is None else values.span(timeout)
@@ -84,7 +89,7 @@ def run(
     request = TaskRequest(agent=agent, run=run_id, thread=thread, key=key, metadata=labels)
 
     async def work(session: Session) -> int | None:
-        reply = await session.submitter.submit(request, data)
+        reply = await session.submitter.submit(msgspec.structs.replace(request, trace=traceparent), data)
         assert reply.run is not None
         if not wait:
             if output.json:
@@ -92,18 +97,26 @@ def run(
             else:
                 output.line(reply.run)
             return None
-        note(f"run {reply.run}")
-        loaded = await session.log.load(reply.run)
-        if loaded is not None and loaded.record.reason and not loaded.record.terminal:
-            note(f"it is {loaded.record.status}: {loaded.record.reason}")
         try:
-            record = await session.submitter.wait(reply.run, limit_s)
+            note(f"run {reply.run}")
+            record = await _awaited(session, reply.run, limit_s)
         except BaseException:
             note(f"the run goes on: callboard tail {reply.run}")
             raise
         return await _outcome(session, output, record)
 
-    run_session(ctx, work)
+    with command_trace(f"run {agent}") as traceparent:
+        run_session(ctx, work)
+
+
+async def _awaited(session: Session, run: str, limit_s: float | None) -> RunRecord:
+    """Waits for the end; says before what the run itself waits for, if it is known."""
+    from .console import note
+
+    loaded = await session.log.load(run)
+    if loaded is not None and loaded.record.reason and not loaded.record.terminal:
+        note(f"it is {loaded.record.status}: {loaded.record.reason}")
+    return await session.submitter.wait(run, limit_s)
 
 
 async def _outcome(session: Session, output: Output, record: RunRecord) -> int:
