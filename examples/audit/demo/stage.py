@@ -76,16 +76,13 @@ class Role:
         if self.exit_code is None:
             self._process.terminate()
 
-    def end(self, deadline: float) -> None:
-        """Waits for its end; after the deadline (of the monotonic clock) its whole group is killed."""
-        try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+    def end(self) -> None:
+        """Kills its whole group, if it still runs."""
+        if self.exit_code is None:
             os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
-        finally:
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def tail(self) -> str:
         """The last lines of its log."""
@@ -183,21 +180,26 @@ class Stage:
     def stop(self) -> dict[str, int | None]:
         """Stops what runs and gives the exit codes of those that were asked to end; may be called again.
 
-        Workers, gateway and coordinator get SIGTERM and their grace time, then SIGKILL; nats-server goes last."""
+        First the workers, which hand in or hand back what they hold, then gateway and coordinator: SIGTERM, after the
+        grace time SIGKILL. nats-server goes last."""
         asked = [role for role in self.roles if role.exit_code is None]
         try:
-            for role in asked:
-                role.terminate()
-            deadline = time.monotonic() + GRACE_S
-            while any(role.exit_code is None for role in asked):
-                if time.monotonic() > deadline or self._patience.hurried:
-                    break
-                time.sleep(0.02)
-            for role in self.roles:
-                role.end(time.monotonic())
+            for workers in (True, False):
+                self._end([role for role in self.roles if role.name.startswith("worker") == workers])
         finally:
             self._server.stop()
         return {role.name: role.exit_code for role in asked}
+
+    def _end(self, roles: list[Role]) -> None:
+        for role in roles:
+            role.terminate()
+        deadline = time.monotonic() + GRACE_S
+        while any(role.exit_code is None for role in roles):
+            if time.monotonic() > deadline or self._patience.hurried:
+                break
+            time.sleep(0.02)
+        for role in roles:
+            role.end()
 
     def save_logs(self, folder: Path) -> None:
         """Copies the logs of all processes to a folder, which is made anew."""

@@ -76,12 +76,16 @@ def checks(evidence: Evidence, found: Figures, result: Any, modules: int, files:
     """Everything that must hold for the demo to end well, but for what the processes themselves do."""
     last = {run: states[-1] for run, states in evidence.states.items()}
     outcomes = Counter(str(record.status) for record in last.values())
-    unfinished = [run for run, record in last.items() if record.status is not Status.COMPLETED]
+    unfinished = [
+        f"{run} ({record.agent}) is {record.status}: {record.reason}"
+        for run, record in last.items()
+        if record.status is not Status.COMPLETED
+    ]
     reported = result.get("modules") if isinstance(result, dict) else None
     damaged = [name for name, data in files.items() if not _whole(evidence, name, data)]
     doubles = Counter((one.run, one.step, one.attempt) for one in evidence.executions)
     return [
-        Check("every run is completed", not unfinished, f"{dict(outcomes)}; first: {', '.join(unfinished[:3])}"),
+        Check("every run is completed", not unfinished, f"{dict(outcomes)}; {'; '.join(unfinished[:3])}"),
         Check("every run that was started has exactly one outcome", not found.lost, f"{found.lost} have not"),
         Check("no step has two recorded results", not found.recorded_twice, f"{found.recorded_twice} have"),
         Check("no recorded step was executed again", not found.executed_again, f"{found.executed_again} were"),
