@@ -106,7 +106,8 @@ class Partition:
         await self._mailbox.cancel(lambda envelope: envelope.partition is self)
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks, timeout=1)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1)
         while self.owned:
             try:
                 await self._save(hand_back=True)
@@ -119,6 +120,11 @@ class Partition:
                     self.owned = False
                 await asyncio.sleep(_RETRY_S)
         self._tell_saved()
+
+    async def abandon(self) -> None:
+        """Ends a partition that could not start; its record stays."""
+        self.owned = self._reading = False
+        await self._close()
 
     def _lose(self) -> None:
         if not self.owned:

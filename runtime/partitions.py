@@ -177,7 +177,12 @@ class Partitions:
         )  # fmt: skip
         self._owned[number] = partition
         self._known.add(number)
-        await partition.start(bool(self._handlers.asks), self._capacity if unclean else 0)
+        try:
+            await partition.start(bool(self._handlers.asks), self._capacity if unclean else 0)
+        except CallboardError:
+            del self._owned[number]  # its record names this host: claimed anew when the broker is back
+            await partition.abandon()
+            raise
         self._changed()
 
     def _fresh_cursor(self, topic: str, end: int) -> TopicCursor:

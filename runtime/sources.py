@@ -124,10 +124,9 @@ class RpcRunner:
         self._subscription = await self._bus.subscribe(self._source.subject, self._received, self._source.queue)
 
     async def stop(self) -> None:
-        """Listens no more; a request that was under way is lost, and its sender tries again."""
+        """Listens no more; what was sent to this process before is still answered."""
         if self._subscription is not None:
-            await self._subscription.close()
-        self.mailbox.remove(lambda _: True)
+            await self._subscription.drain()
 
     def _received(self, message: Message) -> None:
         mailbox = self.mailbox

@@ -60,6 +60,13 @@ class Subscription:
         except nats.errors.Error as error:
             log.debug("unsubscribe: %s", error)
 
+    async def drain(self) -> None:
+        """Ends it without losing what is on its way: what the server had sent still reaches the callback."""
+        try:
+            await self._bus.client.drain_direct(self._sid)
+        except (nats.errors.Error, TimeoutError) as error:
+            log.debug("unsubscribe: %s", error)
+
 
 class Bus:
     """One connection. Make it with `await Bus.connect(settings)`; end it with `close()`."""

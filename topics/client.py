@@ -120,6 +120,17 @@ class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
         if sub is not None and not self.is_closed and not self.is_draining:
             await sub.unsubscribe()
 
+    async def drain_direct(self, sid: int) -> None:
+        """Ends the subscription once what the server had already sent has come in, at most a second later."""
+        sub = self._subs.get(sid)
+        try:
+            if sub is not None and not self.is_closed and not self.is_draining:
+                await sub.unsubscribe()
+                if self.is_connected:
+                    await self.flush(timeout=1)
+        finally:
+            self._direct.pop(sid, None)
+
     def write(self, subject: str, reply: str, head: bytes | None, data: bytes) -> None:
         """Queues one publish for the next flush, in the order of the calls. The caller checks connection and size."""
         if head is None:

@@ -18,6 +18,7 @@ from callboard.runtime.presence import HostBeat
 from callboard.store.deadletters import DeadLetters
 from callboard.topics.bus import Bus
 from callboard.topics.client import Message
+from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import NoResponders, Unavailable
 from callboard.topics.pull import Delivery, consumer_info
 
@@ -211,6 +212,18 @@ async def test_drain_finishes_what_runs_and_takes_nothing_new(bus: Bus, host: Ho
     assert sorted(system.handled) == ["0", "1", "2"]
     assert system.life == ["started", "stopping", "stopped"]
     assert system.most == 3
+
+
+async def test_requests_that_were_sent_before_the_drain_are_answered(
+    bus: Bus, host: Host, settings: BrokerSettings
+) -> None:
+    other = await Bus.connect(settings)
+    asking = [asyncio.create_task(other.request(f"{bus.subjects.rpc}.ping", timeout_s=2)) for _ in range(200)]
+    await asyncio.sleep(0)
+    await other.client.flush()
+    await host.drain()
+    assert [answer.data for answer in await asyncio.gather(*asking)] == [b"pong"] * 200
+    await other.close()
 
 
 async def test_what_is_not_finished_in_time_is_handed_back(bus: Bus, host: Host, system: System) -> None:

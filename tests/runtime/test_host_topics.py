@@ -19,6 +19,7 @@ from callboard.actors.handler import ask, on
 from callboard.actors.publication import publish
 from callboard.runtime.config import RuntimeSettings
 from callboard.runtime.host import Host
+from callboard.runtime.nats_server import ServerProcess
 from callboard.store.deadletters import DeadLetters
 from callboard.topics.bus import Bus
 from callboard.topics.errors import InvalidInput, NoResponders
@@ -353,6 +354,22 @@ async def test_drain_finishes_what_runs_and_leaves_the_rest(bus: Bus, hosts: Hos
     reviews.delay = 0
     await hosts(reviews)
     await eventually(lambda: [n for _, n, _ in reviews.seen] == [0, 1, 2])
+
+
+async def test_drain_works_with_the_broker_gone(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews], nats: ServerProcess
+) -> None:
+    host = await hosts(reviews)
+    await publish(bus, "reviews", Review(n=1), "a")
+    await eventually(lambda: len(reviews.seen) == 1)
+    nats.kill()
+    try:
+        begun = time.monotonic()
+        await host.drain()
+        assert time.monotonic() - begun < 5
+        assert reviews.life == ["started", "stopping", "stopped"]
+    finally:
+        await asyncio.to_thread(nats.start)
 
 
 async def test_a_second_host_takes_its_part_and_gives_it_back(bus: Bus, hosts: Hosts, reviews: type[Reviews]) -> None:

@@ -37,6 +37,8 @@ def note(*words: object) -> None:
 
 
 class Recorder(Actor):
+    max_deliveries = 3
+
     @on("notes")
     async def received(self, ctx: ActorContext, message: Note) -> None:
         note("start", os.getpid(), ctx.key, message.n, ctx.attempt)
