@@ -42,6 +42,8 @@ def create_app(settings: GatewaySettings | None = None, broker: BrokerSettings |
     app = FastAPI(
         title="Callboard", version=version("callboard"), lifespan=life, docs_url=None, redoc_url=None,
         description="Durable runs of agents: create them, watch them, wait for them.",
+        # newer releases record spans of every request, also of each look at /healthz: ours say what a task is about
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )  # fmt: skip
     app.add_middleware(Edge, metrics=metrics, body_limit=settings.body_limit)
     problems.install(app)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
+from opentelemetry.trace import SpanKind
 from pydantic import AwareDatetime
 
 from ...store.journal import Seen, entries
@@ -43,23 +44,32 @@ async def create(
     key = _same_key(task.idempotency_key, idempotency_key)
     value = await raw_field(request, "input")
     _check_metadata(desk, task.metadata)
-    inbound = request.headers.get(trace.HEADER)
-    with trace.span("POST /runs", trace.extract(request.headers), attributes={"agent": task.agent or task.topic or ""}):
+    inbound = trace.parse(request.headers.get(trace.HEADER))
+    with trace.span("POST /runs", inbound, SpanKind.SERVER, _spoken_of(task)) as span:
         asked = TaskRequest(
             agent=task.agent, topic=task.topic, run=task.run, key=key, thread=task.thread, metadata=task.metadata,
-            trace=trace.traceparent() or (inbound if trace.parse(inbound) else None),
+            trace=trace.traceparent() or (trace.text(inbound) if inbound else None),
         )  # fmt: skip
         try:
             reply = await desk.submitter.submit(asked, value)
         except Conflict:
             desk.metrics.submitted.labels("refused").inc()
             raise
+        span.set_attribute("callboard.run", reply.run or "")
+        span.set_attribute("callboard.duplicate", reply.duplicate)
     desk.metrics.submitted.labels("duplicate" if reply.duplicate else "created").inc()
     if reply.run is None or reply.status is None:
         raise InvalidMessage("the coordinator's answer names no run")
     response.headers["location"] = f"/runs/{reply.run}"
     response.status_code = 200 if reply.duplicate else 202
     return translate.created(reply)
+
+
+def _spoken_of(task: out.RunCreate) -> dict[str, str]:
+    """What the span of a request says."""
+    wanted = {"callboard.agent": task.agent, "callboard.topic": task.topic, "callboard.thread": task.thread}
+    http = {"http.request.method": "POST", "http.route": "/runs"}
+    return http | {name: value for name, value in wanted.items() if value}
 
 
 def _same_key(in_body: str | None, in_header: str | None) -> str | None:
