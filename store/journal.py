@@ -70,7 +70,8 @@ class Journal:
     """What is recorded of a run."""
 
     steps: dict[str, Step] = field(default_factory=dict)
-    """The result of each finished operation, by its place in the code (`at`). The first result of a place holds."""
+    """The result of each finished operation, by its place in the code (`at`): of an attempt the first, and of
+    attempts the last, because a later one executes a step again only if its failure was not to stand."""
     emitted: set[str] = field(default_factory=set)
     """The places whose events and artifacts are out."""
     sequence: int = 0
@@ -81,7 +82,9 @@ class Journal:
         if not isinstance(entry, Step):
             self.emitted.add(entry.at)
         elif entry.status != "started":
-            self.steps.setdefault(entry.at, entry)
+            found = self.steps.setdefault(entry.at, entry)
+            if found.status == "failed" and found.attempt < entry.attempt:
+                self.steps[entry.at] = entry
 
 
 async def load_journal(log: EventLog, run: str, until: int = 0) -> Journal:

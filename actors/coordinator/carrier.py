@@ -9,11 +9,10 @@ from typing import assert_never
 from ...store.log import EventLog, Loaded
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
-from ...topics.ids import root_of
-from ...topics.messages import Command, RunRecord, Status, Work, encode
+from ...topics.messages import Command, Work, encode
 from .effects import CheckChildren, Dispatch, Effect, Notify, TellParent, Timer, owed
+from .family import Family
 from .ledger import Ledger
-from .transitions import Wake
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +23,7 @@ class Carrier:
     def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, cancel_grace_s: float) -> None:
         self._bus, self._log, self._ledger = bus, event_log, ledger
         self._cancel_grace_s = cancel_grace_s
+        self.family = Family(bus, event_log, ledger, self.settle)
 
     async def settle(self, loaded: Loaded) -> None:
         """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then."""
@@ -37,7 +37,7 @@ class Carrier:
             case Timer():
                 await self._schedule(effect)
             case CheckChildren():
-                await self.check_children(effect.run)
+                await self._check_children(effect.run)
             case TellParent():
                 command = Command(child=effect.child)
                 await self._bus.store(self._bus.subjects.command(effect.parent, "child"), encode(command))
@@ -69,27 +69,7 @@ class Carrier:
         body = encode(Command(dispatch=timer.dispatch, epoch=timer.epoch))
         await self._bus.store(f"{subjects.timer}.{timer.run}.{timer.verb}", body, head)
 
-    async def check_children(self, run: str) -> bool:
-        """Wakes the run if one of the groups that it waits for has ended as a whole. False: not yet."""
-        loaded = await self._ledger.load(run)
-        if loaded is not None and loaded.record.status is Status.RUNNING and loaded.record.worker:
-            self._notify(loaded.record.worker, Command(run=run, verb="child"))
-        if loaded is None or loaded.record.status is not Status.WAITING or not loaded.record.waits:
-            return True
-        if not await self._group_ended(loaded.record):
-            return False
-        applied = await self._ledger.apply(run, Wake(reason="child runs have ended"))
-        if applied.loaded is not None:
-            await self.settle(applied.loaded)
-        return True
-
-    async def _group_ended(self, record: RunRecord) -> bool:
-        root = root_of(record.id)
-        ended: dict[str, bool] = {}
-        for group in record.waits or ():
-            unknown = [f"{root}~{child}" for child in group if f"{root}~{child}" not in ended]
-            found = await self._log.load_many(unknown)
-            ended.update((run, run in found and found[run].terminal) for run in unknown)
-            if all(ended[f"{root}~{child}"] for child in group):
-                return True
-        return False
+    async def _check_children(self, run: str) -> None:
+        ended = await self.family.look(run)
+        if not ended and self._bus.settings.replicas > 1:  # read from a replica that may be late: look again soon
+            await self._bus.store(self._bus.subjects.command(run, "child"), encode(Command()))

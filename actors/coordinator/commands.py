@@ -9,12 +9,11 @@ from datetime import timedelta
 
 import msgspec
 
-from ...topics import units
+from ...topics import reads, units
 from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidMessage, NoResponders, NotFound, Unavailable
-from ...topics.ids import require_run_id
+from ...topics.ids import require_run_id, root_of
 from ...topics.messages import Command, Outcome, RunRecord, Status
-from ...topics.pull import consumer_info
 from .carrier import Carrier
 from .ledger import Applied, Ledger
 from .routing import Routing
@@ -23,6 +22,12 @@ from .transitions import Cancel, CancelDeadline, Due, End, Lost, Redispatch, Run
 log = logging.getLogger(__name__)
 
 _OVERDUE = timedelta(seconds=5)
+_AROUND = timedelta(seconds=5)
+_PAGES = 10
+
+
+class StillWaiting(Unavailable):
+    """A parent waits for more children, as far as a replica of the log knows that may be late: looked at again."""
 
 
 def parse(subject: str, prefix: str, data: bytes) -> Command:
@@ -53,8 +58,9 @@ class Commands:
         }
 
     async def execute(self, command: Command) -> RunRecord | None:
-        """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, NotFound,
-        IllegalTransition."""
+        """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, InvalidRunId,
+        NotFound, IllegalTransition."""
+        require_run_id(command.run)
         handler = self._verbs.get(command.verb)
         if handler is None:
             known = ", ".join(sorted(self._verbs))
@@ -62,14 +68,27 @@ class Commands:
         return await handler(command)
 
     async def apply(self, run: str, command: RunCommand) -> Applied:
-        """Applies a command and carries out what the run owes after it, also when it was applied before."""
+        """Applies a command and carries out what the run owes after it.
+
+        Also when the command changed nothing: then it may have come again because the coordinator that applied it died
+        before it got to that."""
         applied = await self._ledger.apply(run, command)
-        if applied.loaded is not None and applied.verdict in ("changed", "applied"):
+        if applied.loaded is not None:
             await self._carrier.settle(applied.loaded)
         return applied
 
+    async def settle(self, run: str) -> None:
+        """Carries out what the run owes now: after a command that came again, whatever it was."""
+        loaded = await self._ledger.load(run)
+        if loaded is not None:
+            await self._carrier.settle(loaded)
+
     async def end(self, outcome: Outcome) -> Applied:
-        """The end of an attempt."""
+        """The end of an attempt. Raises InvalidRunId, InvalidMessage for what no worker says."""
+        root = root_of(require_run_id(outcome.run))
+        for group in outcome.waits or ():
+            for child in group:
+                require_run_id(f"{root}~{child}")
         return await self.apply(outcome.run, End(outcome, random.random()))
 
     async def lost(self, run: str, worker: str) -> None:
@@ -93,9 +112,9 @@ class Commands:
         return _required(await self.end(command.outcome), command.run)
 
     async def _child(self, command: Command) -> RunRecord | None:
-        ended = await self._carrier.check_children(command.run)
+        ended = await self._carrier.family.look(command.run, command.child)
         if not ended and self._bus.settings.replicas > 1:
-            raise Unavailable(f"run {command.run} waits for more children")  # looked at again: a replica may be late
+            raise StillWaiting(f"run {command.run} waits for more children")
         return None
 
     async def _due(self, command: Command) -> RunRecord | None:
@@ -122,24 +141,35 @@ class Commands:
                 if units.now() - record.wake_at > _OVERDUE:
                     await self._soft(record.id, Due(record.dispatch))
             case Status.QUEUED:
-                if await self._queue_is_empty(record):
+                if await self._work_is_missing(record):
                     await self._soft(record.id, Redispatch(record.agent, record.dispatch, "its work message was lost"))
             case Status.WAITING:
                 if record.wake_at is not None and units.now() - record.wake_at > _OVERDUE:
                     await self._soft(record.id, Wake("its timer is overdue"))
                 else:
-                    await self._carrier.check_children(record.id)
+                    await self._carrier.family.look(record.id)
             case Status.RUNNING | Status.CANCEL_REQUESTED:
                 await self._sweep_running(record)
             case _:
                 await self._carrier.settle(loaded)
         return record
 
-    async def _queue_is_empty(self, record: RunRecord) -> bool:
-        if not record.agent:
-            return bool(await self._routing.serving(record.topic or ""))
-        info = await consumer_info(self._bus, self._bus.subjects.work_stream, record.agent)
-        return info is not None and info["num_pending"] == 0 and info["num_ack_pending"] == 0
+    async def _work_is_missing(self, record: RunRecord) -> bool:
+        """Whether the queue holds no work message from about the time at which the run was queued. May err on either
+        side: a second message is harmless, and a sweep comes again."""
+        if not record.agent and await self._routing.serving(record.topic or ""):
+            return True
+        subjects = self._bus.subjects
+        queue = f"{subjects.work}.{record.agent or f'@{record.topic}'}"
+        start, end = record.updated_at - _AROUND, record.updated_at + _AROUND
+        page, pending = await reads.page_since(self._bus, subjects.work_stream, queue, start)
+        for _ in range(_PAGES):
+            if any(record.id.encode() in one.data for one in page):
+                return False
+            if not page or not pending or page[-1].time > end:
+                return True
+            page, pending = await reads.page_after(self._bus, subjects.work_stream, queue, page[-1].sequence)
+        return False
 
     async def _sweep_running(self, record: RunRecord) -> None:
         assert record.worker is not None
@@ -147,6 +177,8 @@ class Commands:
             await self._bus.request(f"{self._bus.subjects.worker}.{record.worker}", timeout_s=1.0)
         except NoResponders:
             await self.apply(record.id, Lost(record.worker, record.attempt))
+        except Unavailable:
+            log.info("worker %s of run %s does not answer; its lease decides", record.worker, record.id)
 
 
 def _required(applied: Applied, run: str) -> RunRecord:

@@ -14,7 +14,8 @@ from ...store.deadletters import DeadLetters
 from ...store.log import EventLog
 from ...topics.bus import Bus
 from ...topics.client import Message
-from ...topics.errors import CallboardError, InvalidInput, InvalidMessage, NotFound
+from ...topics.errors import CallboardError, IllegalTransition, InvalidInput, InvalidMessage, Unavailable
+from ...topics.ids import require_run_id
 from ...topics.messages import (
     ChildrenReply,
     ChildrenRequest,
@@ -27,7 +28,6 @@ from ...topics.messages import (
     OutcomeReply,
     OutcomeRequest,
     OutcomeVerdict,
-    Status,
     SubmitReply,
     TaskRequest,
     Work,
@@ -35,15 +35,17 @@ from ...topics.messages import (
 )
 from ...topics.messages import Claim as ClaimMessage
 from ...topics.pull import Delivery, Puller
+from ...topics.subjects import require_token
 from ...topics.units import nanoseconds
 from ..actor import Actor, QueueSource, RpcSource, SignalSource, Source
 from ..context import ActorContext
 from .carrier import Carrier
-from .commands import Commands, parse
+from .commands import Commands, StillWaiting, parse
 from .intake import Intake, error_info
 from .ledger import Ledger
 from .liveness import Liveness
 from .routing import Routing
+from .tracing import RunTracing
 from .transitions import Claim, Redispatch
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,9 @@ _UNKNOWN_AFTER = 20
 _RETRY_S = 0.5
 _UNPARK_S = 0.1
 _RETRY_MAX_S = 10.0
+_LATE_LOOKS = 3
+"""How often a waiting parent's children are looked at again for one word: what a late replica needs."""
+_UNPARK_EVERY_S = 30.0
 _REPLY_PART = 0.8
 
 _decode_claims = msgspec.json.Decoder(ClaimRequest).decode
@@ -73,14 +78,15 @@ class Coordinator(Actor):
     def __init__(self, bus: Bus, *, cancel_grace_s: float = 30.0) -> None:
         self._bus = bus
         self._log = EventLog(bus)
-        self._ledger = Ledger(self._log)
+        tracing = RunTracing(bus)
+        self._ledger = Ledger(self._log, tracing)
         self._carrier = Carrier(bus, self._log, self._ledger, cancel_grace_s)
         self._routing = Routing(bus, AgentRegistry(bus))
-        self._intake = Intake(bus, self._log, self._ledger, self._carrier, self._routing)
+        self._registered = asyncio.Event()
+        self._intake = Intake(bus, self._log, self._ledger, self._carrier, self._routing, tracing, self._registered.set)
         self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
         self._liveness = Liveness(bus, self._commands.lost)
         self._dead = DeadLetters(bus)
-        self._registered = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -139,12 +145,23 @@ class Coordinator(Actor):
         is_task = delivery.subject.startswith(self._bus.subjects.task)
         try:
             if is_task:
-                await self._intake.submit(self._intake.task_request(delivery), compare=False)
+                await self._intake.task(delivery)
             else:
-                await self._commands.execute(parse(delivery.subject, self._bus.subjects.cmd, delivery.data))
+                command = parse(delivery.subject, self._bus.subjects.cmd, delivery.data)
+                await self._commands.execute(command)
+                if delivery.delivered > 1:
+                    await self._commands.settle(command.run)
+        except IllegalTransition as error:
+            log.info("%s came too late: %s", delivery.subject, error)
         except CallboardError as error:
+            if isinstance(error, StillWaiting) and delivery.delivered > _LATE_LOOKS:
+                delivery.ack()
+                return
             if error.retryable:
-                log.info("%s is tried again: %s", delivery.subject, error)
+                log.log(
+                    logging.DEBUG if isinstance(error, StillWaiting) else logging.INFO,
+                    "%s is tried again: %s", delivery.subject, error,
+                )  # fmt: skip
                 delivery.nak(min(_RETRY_S * delivery.delivered, _RETRY_MAX_S))
                 return
             await self._set_aside("task" if is_task else "command", delivery, error)
@@ -183,7 +200,8 @@ class Coordinator(Actor):
     async def _on_claims(self, message: Message) -> None:
         try:
             request = _parsed(_decode_claims, message, "claim request")
-        except InvalidMessage as error:
+            require_token("worker", request.worker)
+        except InvalidInput as error:
             log.warning("%s", error)
             return
         grants = await asyncio.gather(*(self._grant(request.worker, claim) for claim in request.claims))
@@ -194,17 +212,18 @@ class Coordinator(Actor):
         agent = self._routing.agent(known.agent) if known else None
         command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent, claim.agent)
         try:
-            applied = await self._ledger.apply(claim.run, command)
+            applied = await self._ledger.apply(require_run_id(claim.run), command)
         except CallboardError as error:
             log.info("claim of %s by %s: %s", claim.run, worker, error)
-            return Grant(run=claim.run, verdict="later")
+            hopeless = not error.retryable and claim.delivery > _UNKNOWN_AFTER
+            return Grant(run=claim.run, verdict="gone" if hopeless else "later")
         loaded = applied.loaded
         if loaded is None or applied.verdict == "later":
             return Grant(run=claim.run, verdict="gone" if claim.delivery > _UNKNOWN_AFTER else "later")
         if applied.verdict in ("changed", "applied") and loaded.record.worker == worker:
             self._liveness.granted(worker, claim.run)
             return Grant(run=claim.run, verdict="granted", fence=loaded.sequence, record=loaded.record)
-        if claim.delivery > 1 and (loaded.record.terminal or loaded.record.status is Status.WAITING):
+        if claim.delivery > 1:
             try:
                 await self._carrier.settle(loaded)  # whoever ended the attempt may have died before its effects
             except CallboardError as error:
@@ -235,7 +254,7 @@ class Coordinator(Actor):
             applied = await self._commands.end(outcome)
         except CallboardError as error:
             log.info("outcome of %s: %s", outcome.run, error)
-            return OutcomeVerdict(run=outcome.run, verdict="retry")
+            return OutcomeVerdict(run=outcome.run, verdict="retry" if error.retryable else "stale")
         self._liveness.ended(outcome.worker, outcome.run)
         status = applied.loaded.record.status if applied.loaded else None
         accepted = applied.verdict in ("changed", "applied")
@@ -248,9 +267,14 @@ class Coordinator(Actor):
     # -- parked tasks -------------------------------------------------------------------------------------------
 
     async def _unpark(self) -> None:
-        """Whenever a registration comes in: the tasks of its topics that wait for an agent are routed."""
+        """Whenever a registration comes in, and now and then: the tasks of its topics that wait for an agent are
+        routed."""
         while True:
-            await self._registered.wait()
+            try:
+                async with asyncio.timeout(_UNPARK_EVERY_S):
+                    await self._registered.wait()
+            except TimeoutError:
+                pass
             self._registered.clear()
             parked = await self._parked_topics()
             for topic, agents in self._routing.topics.items():
@@ -291,19 +315,28 @@ class Coordinator(Actor):
 
     async def _route_one(self, delivery: Delivery, agents: tuple[str, ...]) -> None:
         try:
-            work = msgspec.json.decode(delivery.data, type=Work)
-            loaded = await self._ledger.load(work.run)
-            if loaded is not None:
-                await self._commands.apply(work.run, Redispatch(agents[0], loaded.record.dispatch, "routed"))
-                for agent in agents[1:]:
-                    await self._intake.sibling(loaded.record, agent)
-        except (msgspec.MsgspecError, NotFound, InvalidInput) as error:
-            log.warning("parked work on %s dropped: %s", delivery.subject, error)
+            await self._routed(delivery, agents)
         except CallboardError as error:
-            log.info("parked work on %s: %s", delivery.subject, error)
-            delivery.nak(_RETRY_S)
-            return
+            if error.retryable:
+                log.info("parked work on %s: %s", delivery.subject, error)
+                delivery.nak(_RETRY_S)
+                return
+            await self._set_aside("work", delivery, error)
         delivery.ack()
+
+    async def _routed(self, delivery: Delivery, agents: tuple[str, ...]) -> None:
+        try:
+            work = msgspec.json.decode(delivery.data, type=Work)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidMessage(f"not a work message: {error}", subject=delivery.subject) from error
+        loaded = await self._ledger.load(require_run_id(work.run))
+        if loaded is None:  # its record may be on its way, or was refused
+            if delivery.delivered <= _UNKNOWN_AFTER:
+                raise Unavailable(f"run {work.run} is not there yet", run=work.run)
+            return
+        await self._commands.apply(work.run, Redispatch(agents[0], loaded.record.dispatch, "routed"))
+        for agent in agents[1:]:
+            await self._intake.sibling(loaded.record, agent)
 
 
 def _parsed(decode: Callable[[bytes], T], message: Message, what: str) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.log import EventLog, Loaded
-from ...topics import units
+from ...topics import trace, units
 from ...topics.bus import Bus
 from ...topics.codec import canonical
 from ...topics.errors import (
@@ -45,9 +45,12 @@ from .carrier import Carrier
 from .effects import Dispatch
 from .ledger import Ledger
 from .routing import Routing
+from .tracing import RunTracing
 
 log = logging.getLogger(__name__)
 
+_KEY_CHARS = 512
+_TRACE_CHARS = 64
 _REPLY_PART = 0.6
 """The part of max_payload that a reply with children's results may fill."""
 
@@ -71,14 +74,31 @@ def error_info(error: CallboardError) -> ErrorInfo:
 class Intake:
     """Creates runs. Idempotent by run id: a request that arrives again finds the run that it made."""
 
-    def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, carrier: Carrier, routing: Routing) -> None:
-        self._blobs = Blobs(bus)
+    def __init__(
+        self,
+        bus: Bus,
+        event_log: EventLog,
+        ledger: Ledger,
+        carrier: Carrier,
+        routing: Routing,
+        tracing: RunTracing,
+        parked: Callable[[], None],
+    ) -> None:
+        self._parked = parked
+        self._blobs, self._tracing = Blobs(bus), tracing
         self._bus, self._log, self._ledger, self._carrier, self._routing = bus, event_log, ledger, carrier, routing
 
     # -- requests -----------------------------------------------------------------------------------------------
 
+    async def task(self, delivery: Delivery) -> None:
+        """Creates the run or runs of a task published on `cb.task.{topic}`. Raises as `submit` does.
+
+        Only what its publisher has named can have been named before, for something else."""
+        request = self.task_request(delivery)
+        await self.submit(request, compare=request.key is not None or "Callboard-Run" in delivery.headers)
+
     def task_request(self, delivery: Delivery) -> TaskRequest:
-        """A task as published on `cb.task.{topic}`: the body is the input. Raises InvalidMessage, InvalidRunId."""
+        """A task as published: the body is the input. Raises InvalidMessage, InvalidRunId."""
         topic = delivery.subject[len(self._bus.subjects.task) + 1 :]
         headers = delivery.headers
         value = _task_input(delivery.data, headers.get("Callboard-Ref"))
@@ -91,7 +111,7 @@ class Intake:
             key=key,
             thread=headers.get("Callboard-Thread"),
             metadata=_metadata(headers.get("Callboard-Metadata")),
-            trace=headers.get("traceparent"),
+            trace=(headers.get(trace.HEADER) or "")[:_TRACE_CHARS] or None,
         ).carrying(value)
 
     async def submit(self, request: TaskRequest, *, compare: bool = True) -> SubmitReply:
@@ -105,16 +125,20 @@ class Intake:
         assert request.run is not None
         mark = fingerprint(request) if compare or request.key else None
         agents: Sequence[str] = (request.agent,) if request.agent else await self._routing.serving(request.topic or "")
-        runs: list[str] = []
-        fresh, status = False, Status.QUEUED
-        for index, agent in enumerate(agents or ("",)):
-            run = request.run if index == 0 else derived_run_id(self._bus.salt, 0, request.run, agent)
-            created, loaded = await self._create(self._record(request, run, agent, mark))
-            _require_same(loaded.record, mark)
-            runs.append(run)
-            if index == 0:
-                fresh, status = created, loaded.record.status
-        return SubmitReply(run=runs[0], runs=runs if len(runs) > 1 else None, status=status, duplicate=not fresh)
+        created, first = await self._create(self._record(request, request.run, agents[0] if agents else "", mark))
+        _require_same(first.record, mark)
+        runs = [first.record.id]
+        if not first.record.agent:
+            self._parked()  # an agent may have been registered while the task was put aside
+        else:
+            for agent in agents:  # if the run was there before, its agent may not be the first of today's
+                if agent != first.record.agent:
+                    run = derived_run_id(self._bus.salt, 0, request.run, agent)
+                    await self._create(self._record(request, run, agent, mark))
+                    runs.append(run)
+        return SubmitReply(
+            run=runs[0], runs=runs if len(runs) > 1 else None, status=first.record.status, duplicate=not created
+        )
 
     async def sibling(self, record: RunRecord, agent: str) -> None:
         """The run of a further agent that serves the topic of a task which had to wait for its first one."""
@@ -135,7 +159,7 @@ class Intake:
                 key=record.key,
                 fingerprint=record.fingerprint,
                 dispatch=1,
-                trace=record.trace,
+                trace=self._tracing.came_with(record),
             )
         )
 
@@ -149,6 +173,10 @@ class Intake:
             )
         if request.thread is not None:
             require_token("thread", request.thread)
+        if request.key is not None and not 0 < len(request.key) <= _KEY_CHARS:
+            raise InvalidInput(f"an idempotency key has 1 to {_KEY_CHARS} characters, not {len(request.key)}")
+        if not _is_utf8(request.input):
+            raise InvalidMessage("the input is not UTF-8: send one JSON value in UTF-8")
         if request.metadata and len(msgspec.json.encode(request.metadata)) > self._bus.inline_limit:
             raise InvalidInput(f"metadata is above {self._bus.inline_limit} bytes: put large values into the input")
 
@@ -188,9 +216,11 @@ class Intake:
 
     async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """The record and its work message, written side by side; whichever of the two is lost is written again."""
+        record = self._tracing.placed(record)
         work = Dispatch(record.agent or f"@{record.topic}", record.id, record.dispatch)
         written = self._log.append_state(record, 0)
         dispatched = self._carrier.begin_dispatch(work)
+        dispatched.add_done_callback(_retrieved)
         try:
             loaded = Loaded(record, await written)
             created = True
@@ -207,7 +237,7 @@ class Intake:
 
     async def children(self, request: ChildrenRequest) -> ChildrenReply:
         """Starts the children of a running attempt, or finds those that it started before."""
-        parent = await self._ledger.load(request.parent)
+        parent = await self._ledger.load(require_run_id(request.parent))
         if parent is None:
             raise NotFound(f"there is no run {request.parent}", run=request.parent)
         record = parent.record
@@ -236,7 +266,11 @@ class Intake:
             found = existing.get(child.run)
             if found is None:
                 return (await self._create(self._child_record(parent, child, now)))[1].record
-            if found.status is Status.QUEUED and found.attempt == 0 and (request.again or parent.losses):
+            if (
+                found.status is Status.QUEUED
+                and found.attempt == 0
+                and (request.again or parent.losses or parent.failures)
+            ):
                 loaded = await self._ledger.load(child.run)  # a crash may have left it without its work message
                 if loaded is not None:
                     await self._carrier.settle(loaded)
@@ -267,6 +301,19 @@ class Intake:
             timeout_s=info.timeout_s if info else None,
             reason=None if info else f"no worker has registered agent {child.agent!r} yet; start one",
         )
+
+
+def _retrieved(done: asyncio.Future[int]) -> None:
+    if not done.cancelled():
+        done.exception()  # a failure is seen where it is awaited, if the record was written at all
+
+
+def _is_utf8(text: msgspec.Raw) -> bool:
+    try:
+        bytes(text).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def child_state(record: RunRecord, room: int) -> ChildState:

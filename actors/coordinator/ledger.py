@@ -14,14 +14,16 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ...store.log import EventLog, Loaded
-from ...topics import units
+from ...topics import trace, units
 from ...topics.errors import StaleFence, Unavailable, WriteInFlight
 from ...topics.messages import RunRecord
+from .tracing import RunTracing
 from .transitions import RunCommand, Verdict, decide
 
 log = logging.getLogger(__name__)
 
-_CACHE = 4096
+_CACHE = 1024
+"""Runs that another coordinator brought to their end stay until newer ones push them out."""
 _TRIES = 12
 _PAUSE_S = 0.02
 
@@ -36,8 +38,8 @@ class Applied(NamedTuple):
 class Ledger:
     """Records of the runs that this coordinator deals with, and the one way to change them."""
 
-    def __init__(self, event_log: EventLog) -> None:
-        self._log = event_log
+    def __init__(self, event_log: EventLog, tracing: RunTracing) -> None:
+        self._log, self._tracing = event_log, tracing
         self._known: OrderedDict[str, Loaded] = OrderedDict()
 
     def remember(self, loaded: Loaded) -> None:
@@ -127,4 +129,6 @@ class Ledger:
             raise
         loaded = Loaded(record, sequence)
         self.remember(loaded)
+        if record.terminal and trace.enabled():
+            self._tracing.ended(record)
         return loaded

@@ -16,8 +16,10 @@ import msgspec
 
 from ...topics.bus import Bus
 from ...topics.client import Message
-from ...topics.errors import CallboardError, NoResponders, Unavailable
+from ...topics.errors import CallboardError, InvalidSubject, NoResponders, Unavailable
+from ...topics.ids import is_run_id
 from ...topics.messages import WorkerInfo
+from ...topics.subjects import require_token
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,9 @@ _CONFIRM_S = 0.15
 _SETTLED_S = 4.0
 """After a reconnect workers get this long to come back too."""
 _SILENT_S = 60.0
+_PING_S = 0.5
+_RECENT_S = 5.0
+"""A heartbeat may have been composed this long before it comes, by a process that is busy."""
 
 
 class Liveness:
@@ -33,31 +38,35 @@ class Liveness:
 
     def __init__(self, bus: Bus, lost: Callable[[str, str], Awaitable[None]]) -> None:
         self._bus, self._lost = bus, lost
-        self._held: dict[str, set[str]] = {}
+        self._held: dict[str, dict[str, float]] = {}
         self._heard: dict[str, float] = {}
         self._loop = asyncio.get_running_loop()
         self._quiet_until = 0.0
 
     def granted(self, worker: str, run: str) -> None:
         """The worker holds the run from now on."""
-        self._held.setdefault(worker, set()).add(run)
+        self._held.setdefault(worker, {})[run] = self._loop.time()
         self._heard.setdefault(worker, self._loop.time())
 
     def ended(self, worker: str | None, run: str) -> None:
         """The worker holds the run no longer."""
         if worker is not None:
-            self._held.get(worker, set()).discard(run)
+            self._held.get(worker, {}).pop(run, None)
 
     def beat(self, message: Message) -> None:
-        """A heartbeat came in: it names all runs that the worker holds."""
+        """A heartbeat came in: it names all runs that the worker holds. Those granted a moment ago may not be in it
+        yet; others have ended, and another coordinator was told."""
         try:
             info = msgspec.json.decode(message.data, type=WorkerInfo)
-        except msgspec.MsgspecError as error:
+            require_token("worker", info.id)
+        except (msgspec.MsgspecError, InvalidSubject) as error:
             log.warning("heartbeat on %s not understood: %s", message.subject, error)
             return
         if info.agents:
-            self._held.setdefault(info.id, set()).update(info.running)
-            self._heard[info.id] = self._loop.time()
+            now = self._loop.time()
+            recent = {run: at for run, at in self._held.get(info.id, {}).items() if now - at < _RECENT_S}
+            self._held[info.id] = dict.fromkeys(filter(is_run_id, info.running), 0.0) | recent
+            self._heard[info.id] = now
 
     def reconnected(self) -> None:
         """The broker was away: nobody is declared lost until all had time to reconnect."""
@@ -69,17 +78,18 @@ class Liveness:
             await asyncio.sleep(_PERIOD_S)
             if not self._bus.is_up or self._loop.time() < self._quiet_until:
                 continue
-            workers = [worker for worker, runs in self._held.items() if runs]
-            gone = [w for w, dead in zip(workers, await asyncio.gather(*map(self._gone, workers)), strict=True) if dead]
-            for worker in gone:
-                await self._declare(worker)
+            await asyncio.gather(*[self._check(worker) for worker, runs in self._held.items() if runs])
             self._drop_idle()
+
+    async def _check(self, worker: str) -> None:
+        if await self._gone(worker):
+            await self._declare(worker)
 
     async def _gone(self, worker: str) -> bool:
         """Whether nobody answers for the worker, asked twice."""
         for pause in (_CONFIRM_S, 0.0):
             try:
-                await self._bus.request(f"{self._bus.subjects.worker}.{worker}", timeout_s=1.0)
+                await self._bus.request(f"{self._bus.subjects.worker}.{worker}", timeout_s=_PING_S)
                 return False
             except NoResponders:
                 await asyncio.sleep(pause)
@@ -88,7 +98,7 @@ class Liveness:
         return self._bus.is_up and self._loop.time() >= self._quiet_until
 
     async def _declare(self, worker: str) -> None:
-        runs = sorted(self._held.pop(worker, set()))
+        runs = sorted(self._held.pop(worker, {}))
         self._heard.pop(worker, None)
         log.warning("worker %s is gone; %d run(s) that it may have held are dispatched anew", worker, len(runs))
         for run in runs:

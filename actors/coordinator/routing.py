@@ -10,7 +10,9 @@ import msgspec
 from ...store.agents import AgentRegistry
 from ...topics.bus import Bus
 from ...topics.client import Message
+from ...topics.errors import InvalidSubject
 from ...topics.messages import AgentInfo
+from ...topics.subjects import require_token
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,9 @@ class Routing:
         """A registration came in on the live subject."""
         try:
             info = msgspec.json.decode(message.data, type=AgentInfo)
-        except msgspec.MsgspecError as error:
+            if require_token("agent", info.name) != message.subject.rpartition(".")[2]:
+                raise InvalidSubject(f"it registers agent {info.name!r}")
+        except (msgspec.MsgspecError, InvalidSubject) as error:
             log.warning("registration on %s not understood: %s", message.subject, error)
             return
         self._agents[info.name] = info

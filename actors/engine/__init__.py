@@ -10,6 +10,7 @@ attempt ── context ── parts ─┬─ places      where in the code an o
 from .attempt import Attempt
 from .context import Child, Context, ThreadHandle
 from .errors import AttemptEnded, ChildFailed, EngineError, JournalMismatch, StepFailed, StepTimeout
+from .place import number_branches
 
 __all__ = [
     "Attempt",
@@ -22,4 +23,5 @@ __all__ = [
     "StepFailed",
     "StepTimeout",
     "ThreadHandle",
+    "number_branches",
 ]

@@ -7,6 +7,7 @@ import logging
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
+from datetime import datetime
 from typing import Any
 
 from ...store.blobs import Blobs
@@ -17,8 +18,8 @@ from ...topics import codec, trace
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.errors import CallboardError, StaleFence
-from ...topics.messages import ErrorInfo, Grant, Outcome, Payload
-from ..agent import Agent
+from ...topics.messages import ErrorInfo, Grant, Outcome, Payload, Status
+from ..agent import Agent, Terminal
 from ..publication import publication
 from .children import Children
 from .context import Context
@@ -26,7 +27,8 @@ from .errors import AttemptEnded
 from .hold import Hold
 from .parts import Parts
 from .place import Places
-from .steps import Steps, failure
+from .steps import Steps, failure, fatal_places
+from .tracing import attempt_ended, attempt_span
 from .writer import Writer
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,9 @@ log = logging.getLogger(__name__)
 _TRACE_CHARS = 4000
 _STOP_S = 5.0
 """How long an agent's code may take to end after its attempt was ended; after that it is left behind, fenced off."""
+_FLUSH_S = 2.0
 _BUSY_PATIENCE_S = 0.02
+_PLACES = 100
 
 
 class Attempt:
@@ -64,18 +68,30 @@ class Attempt:
         self._hold = Hold(self._patience, lambda: self.interrupt("suspended"))
         self._children = Children(bus, self._log, self.record, self._hold, self._lost)
         self._parts: Parts | None = None
+        self._work_task: asyncio.Task[Outcome] | None = None
+        self._waits: list[list[str]] = []
+        self._wake_at: datetime | None = None
 
     # -- from outside -------------------------------------------------------------------------------------------
 
     def interrupt(self, why: str) -> None:
         """Ends the attempt at its next safe boundary: `suspended`, `stopped` (canceled), `released`, `timed_out`,
-        `lost`."""
-        if not self._interrupted.done():
-            self._interrupted.set_result(why)
+        `lost`.
 
-    def child_ended(self) -> None:
+        What the code waits for is noted and its context closed in the same moment: nothing can happen in between that
+        the outcome would not tell of. Without effect on code that has ended already."""
+        task = self._work_task
+        if self._interrupted.done() or task is None or task.done():
+            return
+        self._waits, self._wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
+        if self._parts is not None:
+            self._parts.ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} was ended: {why}")
+        self._interrupted.set_result(why)
+        task.cancel()
+
+    def child_ended(self, child: str | None) -> None:
         """A child of this run has ended."""
-        self._children.told()
+        self._children.told(child)
 
     def _lost(self, error: BaseException) -> None:
         log.info("run %s attempt %d is owned by somebody else now: %s", self.record.id, self.record.attempt, error)
@@ -88,28 +104,23 @@ class Attempt:
 
     async def execute(self) -> Outcome | None:
         """Runs the agent's function to its end, or to an interruption."""
-        record = self.record
         if not trace.enabled():
             return await self._execute()
-        attributes: dict[str, str | int] = {
-            "callboard.run": record.id,
-            "callboard.root": record.root,
-            "callboard.agent": record.agent,
-            "callboard.attempt": record.attempt,
-        }
-        with trace.span(f"run {record.agent}", parent=record.trace, attributes=attributes):
-            return await self._execute()
+        with attempt_span(self.record, self._bus.salt) as span:
+            outcome = await self._execute()
+            attempt_ended(span, outcome)
+            return outcome
 
     async def _execute(self) -> Outcome | None:
         limit = self._agent.timeout
         loop = asyncio.get_running_loop()
         timer = loop.call_later(limit.total_seconds(), self.interrupt, "timed_out") if limit else None
-        work = asyncio.create_task(self._work(), name=f"run-{self.record.id}")
+        work = self._work_task = asyncio.create_task(self._work(), name=f"run-{self.record.id}")
         try:
             await asyncio.wait((work, self._interrupted), return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return self._verdict(work)
-            return await self._stop(work, self._interrupted.result())
+            if self._interrupted.done():
+                return await self._stop(work, self._interrupted.result())
+            return await self._verdict(work)
         except asyncio.CancelledError:
             work.cancel()
             raise
@@ -132,16 +143,22 @@ class Attempt:
         """Everything that the run's own code takes part in; what it raises is the run's failure."""
         record = self.record
         journal = await load_journal(self._log, record.id, until=self._fence) if record.attempt > 1 else Journal()
-        args = [Context(self._assemble(journal))]
+        parts = self._assemble(journal)
+        parts.places.enter()
+        args = [Context(parts)]
         if self._agent.takes_input:
             args.append(codec.decode(await self._blobs.value(record.input), self._agent.input_type))
-        result = await self._agent.fn(*args)
+        try:
+            result = await self._agent.fn(*args)
+        except SystemExit as error:  # would end the event loop, and all runs of this process
+            raise Terminal(f"agent {self._agent.name!r} called sys.exit({error.code!r})") from error
         value = await self._blobs.payload(codec.encode(result))
         await self._writer.flush()
         return self._outcome("completed", value=value)
 
     def _assemble(self, journal: Journal) -> Parts:
-        steps = Steps(journal, self._writer, self._blobs, self._hold, self._threads, self.record.attempt)
+        places = Places()
+        steps = Steps(journal, self._writer, self._blobs, self._hold, self._threads, self.record, places, self._covers)
         fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
         self._parts = Parts(
             bus=self._bus,
@@ -153,7 +170,7 @@ class Attempt:
             steps=steps,
             children=self._children,
             threads=Threads(self._bus),
-            places=Places(),
+            places=places,
             known=self._known,
             logger=logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields),
             publish=self._publish,
@@ -164,7 +181,7 @@ class Attempt:
         subject, headers = publication(self._bus.subjects, topic, key)
         return await self._bus.store(subject, data, head_bytes(headers) if headers else None)
 
-    def _verdict(self, work: asyncio.Task[Outcome]) -> Outcome | None:
+    async def _verdict(self, work: asyncio.Task[Outcome]) -> Outcome | None:
         if work.cancelled():
             return self._outcome(
                 "failed", error=ErrorInfo(code="canceled_itself", message="the agent's code canceled its own task")
@@ -172,30 +189,38 @@ class Attempt:
         error = work.exception()
         if error is None:
             return work.result()
-        if isinstance(error, StaleFence) or (self._interrupted.done() and self._interrupted.result() == "lost"):
-            return None
+        if isinstance(error, StaleFence):
+            return await self._owned_by_others()
+        await self._flush()
         return self._outcome("failed", error=self._failure(error))
 
+    def _covers(self, error: BaseException) -> bool:
+        """Whether the agent's retry policy repeats what failed with this error."""
+        if isinstance(error, BaseExceptionGroup):
+            return all(self._covers(one) for one in error.exceptions)
+        return self._agent.retries.covers(error)
+
     def _failure(self, error: BaseException) -> ErrorInfo:
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
         text = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
         info = failure(error, text)
         cause = error.__cause__ if error.__cause__ is not None and isinstance(error, CallboardError) else error
-        covered = self._agent.retries.covers(cause)
+        details, places = dict(info.details or {}), fatal_places(error)
+        if places:
+            details |= {"attempt": self.record.attempt, "failed_steps": places[:_PLACES]}
         return ErrorInfo(
             code=info.code,
-            message=info.message[:2000],
+            message=info.message,
             type=info.type,
-            retryable=covered,
+            retryable=self._covers(cause),
             traceback=info.traceback or text,
-            details=info.details,
+            details=details or None,
         )
 
     async def _stop(self, work: asyncio.Task[Outcome], why: str) -> Outcome | None:
-        """Ends the agent's code after an interruption, and says what became of the attempt."""
-        waits, wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
-        if self._parts is not None:
-            self._parts.ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} was ended: {why}")
-        work.cancel()
+        """Waits for the end of the agent's code, which was cancelled, and says what became of the attempt. What the
+        code returns from then on is not its result: it may come from an operation that was refused."""
         await asyncio.wait((work,), timeout=_STOP_S)
         if not work.done():
             log.warning(
@@ -203,26 +228,50 @@ class Attempt:
                 self.record.id,
                 self.record.agent,
             )
-        elif not work.cancelled() and work.exception() is None and why != "lost":
-            return work.result()  # it had ended in the same moment
-        if why == "lost":
-            return None
-        if why == "timed_out":
-            message = f"the attempt took longer than {self._agent.timeout}"
-            error = ErrorInfo(code="timed_out", message=message, retryable=self._agent.retries.covers(TimeoutError()))
-            return self._outcome("timed_out", error=error)
-        if why == "suspended":
-            return await self._suspended(waits, wake_at)
+        elif not work.cancelled():
+            work.exception()
+        match why:
+            case "lost":
+                return await self._owned_by_others()
+            case "suspended":
+                return await self._suspended()
+            case "timed_out":
+                await self._flush()
+                retry = self._agent.retries.covers(TimeoutError())
+                message = f"the attempt took longer than {self._agent.timeout}"
+                return self._outcome("timed_out", error=ErrorInfo(code="timed_out", message=message, retryable=retry))
+            case "released":
+                await self._flush()
         return self._outcome("stopped" if why == "stopped" else "released")
 
-    async def _suspended(self, waits: list[list[str]], wake_at: Any) -> Outcome | None:
+    async def _flush(self) -> None:
+        """What was told before the end is stored, if that is possible soon."""
+        try:
+            async with asyncio.timeout(_FLUSH_S):
+                await self._writer.flush()
+        except (TimeoutError, CallboardError) as error:
+            log.info("run %s: events of attempt %d are lost: %s", self.record.id, self.record.attempt, error)
+
+    async def _owned_by_others(self) -> Outcome | None:
+        """After a refused write. A cancel request moves the fence as well: then the worker is still owed a word."""
+        try:
+            loaded = await self._log.load_current(self.record.id)
+        except CallboardError as error:
+            log.info("run %s could not be looked at: %s", self.record.id, error)
+            return None
+        record = loaded.record if loaded else None
+        if record and record.attempt == self.record.attempt and record.status is Status.CANCEL_REQUESTED:
+            return self._outcome("stopped")
+        return None
+
+    async def _suspended(self) -> Outcome | None:
         try:
             await self._writer.flush()
         except StaleFence:
-            return None
+            return await self._owned_by_others()
         except CallboardError as error:
             return self._outcome("failed", error=self._failure(error))
-        return self._outcome("suspended", waits=waits or None, wake_at=wake_at)
+        return self._outcome("suspended", waits=self._waits or None, wake_at=self._wake_at)
 
     def _group_limit(self) -> int:
         return max(10, self._bus.inline_limit // 24)

@@ -15,6 +15,7 @@ from ...topics.bus import Bus
 from ...topics.errors import CallboardError, NoResponders, StaleFence, Unavailable, error_from_code
 from ...topics.messages import TERMINAL, ChildrenReply, ChildrenRequest, ChildRequest, ChildState, RunRecord, encode
 from .hold import Group, Hold
+from .place import apart
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -70,6 +71,7 @@ class Children:
         self._starter: asyncio.Task[None] | None = None
         self._looker: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
+        self._named: set[str] = set()
 
     async def start(self, request: ChildRequest) -> ChildState:
         """Starts a child, or finds it; several that are asked for at once travel in one request. Durable when it
@@ -79,7 +81,7 @@ class Children:
         future: asyncio.Future[ChildState] = asyncio.get_running_loop().create_future()
         self._to_start.append((request, future))
         if self._starter is None:
-            self._starter = asyncio.create_task(self._start_all())
+            self._starter = apart(self._start_all())
         state = await future
         if state.status in TERMINAL:
             self._ended[state.run] = state
@@ -94,13 +96,18 @@ class Children:
         if future is None:
             future = self._waiting[run] = asyncio.get_running_loop().create_future()
         if self._looker is None:
-            self._looker = asyncio.create_task(self._look())
-            self._told.set()  # what ended before is read at once
+            self._looker = apart(self._look())
+        if run in self._named:
+            self._told.set()
         with self._hold.for_child(group, run):
             return await asyncio.shield(future)
 
-    def told(self) -> None:
-        """The coordinator says that a child has ended."""
+    def told(self, child: str | None) -> None:
+        """The coordinator says that a child (None: one or another) has ended."""
+        if child is None:
+            self._named.update(self._waiting)
+        elif child not in self._ended:
+            self._named.add(child)
         self._told.set()
 
     async def close(self) -> None:
@@ -165,29 +172,33 @@ class Children:
     # -- wait ---------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Reads the children that are waited for, when told and now and then."""
+        """Reads the children of which it was said that they have ended, and now and then all that are waited for."""
         while True:
+            timed_out = False
             try:
                 async with asyncio.timeout(_LOOK_S):
                     await self._told.wait()
             except TimeoutError:
-                pass
+                timed_out = True
             self._told.clear()
-            pending = [run for run, future in self._waiting.items() if not future.done()]
-            if not pending:
-                continue
-            try:
-                records = await self._log.load_many(pending)
-            except CallboardError as error:
-                log.debug("children of %s: %s", self._record.id, error)
-                continue
-            for run, record in records.items():
-                if record.terminal:
-                    self._end(run, record)
+            pending = [run for run in self._waiting if timed_out or run in self._named]
+            if pending:
+                await self._read(pending)
+
+    async def _read(self, pending: list[str]) -> None:
+        try:
+            records = await self._log.load_many(pending)
+        except CallboardError as error:
+            log.debug("children of %s: %s", self._record.id, error)
+            return
+        for run, record in records.items():
+            if record.terminal:
+                self._end(run, record)
 
     def _end(self, run: str, record: RunRecord) -> None:
         state = ChildState(run=run, status=record.status, agent=record.agent, result=record.result, error=record.error)
         self._ended[run] = state
+        self._named.discard(run)
         future = self._waiting.pop(run, None)
         if future is not None and not future.done():
             future.set_result(state)

@@ -18,8 +18,9 @@ class StepFailed(EngineError):
 
     code = "step_failed"
 
-    def __init__(self, name: str, error: ErrorInfo) -> None:
+    def __init__(self, name: str, error: ErrorInfo, place: str = "") -> None:
         super().__init__(f"step {name!r} failed: {error.message}", step=name)
+        self.place = place
         self.name = name
         self.error = error
         self.retryable = error.retryable  # type: ignore[misc]

@@ -30,6 +30,7 @@ class Hold:
         self._sleeps: list[datetime] = []
         self._working = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -45,7 +46,7 @@ class Hold:
         """The code waits for a child run."""
         group.children.add(child)
         self._groups[group] = self._groups.get(group, 0) + 1
-        self._arm(self._patience())
+        self._waits()
         try:
             yield
         finally:
@@ -59,7 +60,7 @@ class Hold:
     def until(self, moment: datetime) -> Iterator[None]:
         """The code waits for a moment."""
         self._sleeps.append(moment)
-        self._arm(self._patience())
+        self._waits()
         try:
             yield
         finally:
@@ -89,9 +90,16 @@ class Hold:
         """The next moment that is waited for."""
         return min(self._sleeps, default=None)
 
-    def _arm(self, delay: float) -> None:
+    def _waits(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(delay, self._expired)
+            self._since = asyncio.get_running_loop().time()
+            self._arm()
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        left = self._since + self._patience() - loop.time()
+        soon = _RECHECK_S if self._working else min(max(left, 0.001), _RECHECK_S)
+        self._timer = loop.call_later(soon, self._expired)
 
     def _disarm(self) -> None:
         if not self._groups and not self._sleeps and self._timer is not None:
@@ -99,11 +107,13 @@ class Hold:
             self._timer = None
 
     def _expired(self) -> None:
+        """Looks again now and then: patience ends sooner when others come to want the slot."""
         self._timer = None
         if not self._groups and not self._sleeps:
             return
-        if self._working:
-            self._arm(_RECHECK_S)
+        loop = asyncio.get_running_loop()
+        if self._working or loop.time() < self._since + self._patience():
+            self._arm()
         else:
             self._suspend()
 

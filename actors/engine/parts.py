@@ -12,6 +12,7 @@ from ...store.journal import Journal
 from ...store.threads import Threads
 from ...topics.bus import Bus
 from ...topics.messages import RunRecord
+from ...topics.subjects import require_token
 from ..agent import Agent
 from .children import Children
 from .hold import Hold
@@ -50,8 +51,8 @@ class Parts:
             raise self.ended
 
     def agent(self, agent: str | Agent[Any], returns: Any) -> tuple[str, Any]:
-        """Name and result type of an agent to call."""
+        """Name and result type of an agent to call. Raises InvalidSubject."""
         if isinstance(agent, Agent):
             return agent.name, agent.result_type if returns is None else returns
-        local = self.known.get(agent)
+        local = self.known.get(require_token("agent", agent))
         return agent, returns if returns is not None else (local.result_type if local else Any)

@@ -1,15 +1,21 @@
 """Places: where in an agent's code an operation stands, the same in every attempt.
 
-An operation is named by the order of the calls within its asyncio task: `0`, `1`, `2` … in the agent's own task,
-`b0:0` for the first operation of the first task below it that used the context, `b0:b1:0` for one in a task below
-that. So parallel branches count by themselves, whatever their timing; only the order in which branches use the
-context for the first time must not depend on chance, and asyncio starts tasks in the order of their creation.
+An operation is named by the order of the calls within its asyncio task: `0`, `1`, `2` … in the agent's own task, `b0:0`
+for the first operation of the first task that it created, `b0:b1:0` for one in a task below that, and `3s:0` for one
+that the function of step `3` asks for. So parallel branches count by themselves, whatever their timing: a branch has
+its number from the moment in which its task was created (the worker's loop has a task factory for that). What must not
+depend on chance is the order in which the code of an agent, outside of its steps, calls the context and creates tasks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Scope:
@@ -17,12 +23,19 @@ class Scope:
 
     __slots__ = ("branches", "count", "owner", "prefix", "task")
 
-    def __init__(self, owner: Places, prefix: str, task: asyncio.Task[object] | None) -> None:
+    def __init__(self, owner: Places, prefix: str, task: asyncio.Task[Any] | None) -> None:
         self.owner = owner
         self.prefix = prefix
         self.task = task
+        """None until the task has begun to use it."""
         self.count = 0
         self.branches = 0
+
+    def branch(self) -> Scope:
+        """The scope of the next task below this one."""
+        prefix = f"{self.prefix}b{self.branches}:"
+        self.branches += 1
+        return Scope(self.owner, prefix, None)
 
 
 _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("callboard_scope", default=None)
@@ -31,27 +44,64 @@ _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("callboard
 class Places:
     """Gives each operation of one attempt its place."""
 
+    def enter(self) -> None:
+        """The task that calls this is the agent's own."""
+        _scope.set(Scope(self, "", asyncio.current_task()))
+
     def next(self) -> str:
         """The place of the operation that is called now."""
-        task = asyncio.current_task()
         scope = _scope.get()
+        task = asyncio.current_task()
         if scope is None or scope.owner is not self:
-            scope = self._enter(Scope(self, "", task))
-        elif scope.task is not task:
-            prefix = f"{scope.prefix}b{scope.branches}:"
-            scope.branches += 1
-            scope = self._enter(Scope(self, prefix, task))
+            scope = Scope(self, "x:", task)  # called by a task that is no descendant of the agent's own
+            _scope.set(scope)
+        elif scope.task is None:
+            scope.task = task
+        elif scope.task is not task:  # a task that was created past the loop's factory
+            scope = scope.branch()
+            scope.task = task
+            _scope.set(scope)
         place = f"{scope.prefix}{scope.count}"
         scope.count += 1
         return place
 
-    @staticmethod
-    def _enter(scope: Scope) -> Scope:
-        _scope.set(scope)
-        return scope
+    @contextmanager
+    def inside(self, place: str) -> Iterator[None]:
+        """Operations that the function of the step at `place` asks for count by themselves: they are not asked for when
+        the step is remembered."""
+        token = _scope.set(Scope(self, f"{place}s:", asyncio.current_task()))
+        try:
+            yield
+        finally:
+            _scope.reset(token)
 
 
-def order(place: str) -> tuple[str, int]:
-    """A place as scope and position in it."""
-    prefix, colon, count = place.rpartition(":")
-    return prefix + colon, int(count)
+def apart(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task of the engine's own, begun by an agent's call: it is no branch of the agent's code."""
+    context = contextvars.copy_context()
+    context.run(_scope.set, None)
+    return asyncio.get_running_loop().create_task(coroutine, context=context)
+
+
+class _Factory:
+    """Gives each task that an agent's code creates its branch; others pass through."""
+
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        if options.get("context") is None:
+            scope = _scope.get()
+            if scope is not None:
+                options["context"] = context = contextvars.copy_context()
+                context.run(_scope.set, scope.branch())
+        if self._before is None:
+            return asyncio.Task(coroutine, loop=loop, **options)
+        return self._before(loop, coroutine, **options)
+
+
+def number_branches(loop: asyncio.AbstractEventLoop) -> None:
+    """Has the tasks of agents on this loop numbered as they are created; a factory that was set before stays in use."""
+    before = loop.get_task_factory()
+    if not isinstance(before, _Factory):
+        loop.set_task_factory(_Factory(before))

@@ -14,23 +14,27 @@ import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ...store.blobs import Blobs
 from ...store.errors import info_of
 from ...store.journal import Journal
 from ...topics import codec
 from ...topics.errors import CallboardError
-from ...topics.messages import ErrorInfo, Payload, Step
-from ..agent import Retry
+from ...topics.messages import ErrorInfo, Payload, RunRecord, Step, encode
+from ..agent import Retry, Terminal
 from .errors import JournalMismatch, StepFailed, StepTimeout
 from .hold import Hold
-from .place import order
+from .place import Places
 from .writer import Writer
 
 _LONG_S = 1.0
 """A step that runs longer than this says that it has started, for those who watch."""
-_SCALARS = (str, int, float, bool, type(None))
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_MESSAGE_CHARS = 2000
+_DETAILS_BYTES = 4000
 NO_RETRY = Retry(max_attempts=1)
 
 _types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -54,7 +58,7 @@ def result_type(fn: Callable[..., Any]) -> Any:
 
 
 def failure(error: BaseException, traceback: str | None = None) -> ErrorInfo:
-    """An exception of the author's code as data; what a failed step or child says is passed on."""
+    """An exception of the author's code as data; what a failed step or child says is passed on. Bounded in size."""
     if isinstance(error, StepFailed):
         return error.error
     info = info_of(error)
@@ -62,44 +66,78 @@ def failure(error: BaseException, traceback: str | None = None) -> ErrorInfo:
         info = ErrorInfo(
             code="exception", message=info.message or type(error).__name__, type=info.type, traceback=traceback
         )
-    return info
+    details = info.details if len(encode(info.details)) <= _DETAILS_BYTES else None
+    return msgspec.structs.replace(info, message=info.message[:_MESSAGE_CHARS], details=details)
+
+
+class Due(NamedTuple):
+    """The failed steps that ended the last failed attempt: they are executed again, while a failure that the code has
+    gone on from is as much a result as any. Stands in the `details` of the run's error."""
+
+    attempt: int = 0
+    places: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Due:
+        """As the run's record says."""
+        details = (record.error.details if record.error else None) or {}
+        attempt, places = details.get("attempt"), details.get("failed_steps")
+        return cls(attempt, tuple(places)) if isinstance(attempt, int) and isinstance(places, list) else cls()
+
+    def again(self, entry: Step) -> bool:
+        """Whether this failure is one of them; what was asked for inside of such a step is due with it."""
+        return entry.attempt <= self.attempt and any(
+            entry.at == place or entry.at.startswith(f"{place}s:") for place in self.places
+        )
+
+
+def fatal_places(error: BaseException | None) -> list[str]:
+    """The steps whose failure this error is, or was raised from."""
+    if error is None:
+        return []
+    if isinstance(error, StepFailed):
+        return [error.place] if error.place else []
+    if isinstance(error, BaseExceptionGroup):
+        return [place for one in error.exceptions for place in fatal_places(one)]
+    return fatal_places(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
 
 
 class Steps:
     """Executes and remembers the steps of one attempt."""
 
     def __init__(
-        self, journal: Journal, writer: Writer, blobs: Blobs, hold: Hold, threads: Executor, attempt: int
+        self,
+        journal: Journal,
+        writer: Writer,
+        blobs: Blobs,
+        hold: Hold,
+        threads: Executor,
+        record: RunRecord,
+        places: Places,
+        covers: Callable[[BaseException], bool],
     ) -> None:
         self._journal, self._writer, self._blobs, self._hold = journal, writer, blobs, hold
-        self._threads, self._attempt = threads, attempt
-        self._last: dict[str, int] = {}
-        for place in journal.steps:
-            scope, count = order(place)
-            self._last[scope] = max(self._last.get(scope, -1), count)
+        self._threads, self._attempt, self._places, self._covers = threads, record.attempt, places, covers
+        self._due = Due.of(record)
         self.executed = 0
         self.remembered = sum(1 for step in journal.steps.values() if step.kind == "step")
 
     def recorded(self, place: str, name: str, kind: str = "step") -> Step | None:
         """The entry of an operation, if an earlier attempt has finished it. Raises JournalMismatch.
 
-        A failure counts only if the code went on after it: otherwise it is what ended the attempt, and the step is
-        due again."""
+        A failure is finished as well, unless it is what an attempt ended with: then the step is due again."""
         found = self._journal.steps.get(place)
         if found is None:
             return None
         if found.name != name or found.kind != kind:
             raise JournalMismatch(place, f"{found.kind} {found.name!r}", f"{kind} {name!r}")
-        scope, count = order(place)
-        if found.status == "failed" and self._last[scope] <= count:
-            return None
-        return found
+        return None if found.status == "failed" and self._due.again(found) else found
 
     async def value(self, entry: Step, type_: Any) -> Any:
         """The recorded result, as the declared type. Raises StepFailed for a recorded failure."""
         if entry.status == "failed":
             assert entry.error is not None
-            raise StepFailed(entry.name, entry.error)
+            raise StepFailed(entry.name, entry.error, entry.at)
         return codec.decode(await self._blobs.value(entry.value or Payload()), type_)
 
     async def run(
@@ -121,21 +159,24 @@ class Steps:
         notice = asyncio.get_running_loop().call_later(_LONG_S, self._say_started, place, name)
         try:
             with self._hold.working():
-                result = await self._execute(name, fn, args, kwargs, retries, timeout)
+                result = await self._execute(place, name, fn, args, kwargs, retries, timeout)
                 data = codec.encode(result)
                 value = await self._blobs.payload(data)
         except Exception as error:
             notice.cancel()
-            await self._write(self._entry(place, name, began, error=failure(error), status="failed"))
-            raise StepFailed(name, failure(error)) from error
+            info = msgspec.structs.replace(failure(error), retryable=self._covers(error))
+            await self._write(self._entry(place, name, began, error=info, status="failed"))
+            raise StepFailed(name, info, place) from error
         finally:
             notice.cancel()
         self.executed += 1
         await self._write(self._entry(place, name, began, value=value))
-        return result if isinstance(result, _SCALARS) and type(result) in _SCALARS else codec.decode(data, type_)
+        same = type(result) in _SCALARS and (type_ is type(result) or type_ is Any)
+        return result if same else codec.decode(data, type_)
 
     async def _execute(
         self,
+        place: str,
         name: str,
         fn: Callable[..., Any],
         args: tuple[Any, ...],
@@ -147,7 +188,8 @@ class Steps:
         while True:
             tries += 1
             try:
-                return await self._once(name, fn, args, kwargs, timeout)
+                with self._places.inside(place):
+                    return await self._once(name, fn, args, kwargs, timeout)
             except Exception as error:
                 if tries >= retries.max_attempts or not retries.covers(error):
                     raise
@@ -168,6 +210,8 @@ class Steps:
         try:
             async with limit:
                 return await self._called(fn, args, kwargs)
+        except SystemExit as error:  # would end the event loop, and all runs of this process
+            raise Terminal(f"step {name!r} called sys.exit({error.code!r})", step=name) from error
         except TimeoutError as error:
             if limit.expired():
                 raise StepTimeout(f"step {name!r} took longer than {timeout}", step=name) from error

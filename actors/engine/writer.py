@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ...store.log import EventLog
 from ...topics.errors import BrokerError, StaleFence, Unavailable, WriteInFlight
 from ...topics.messages import Artifact, Event, Step, encode
+from .place import apart
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Writer:
         self._waiting: deque[_Waiting] = deque()
         self._busy = False
         self._broken: BaseException | None = None
+        self._missed: BaseException | None = None
         self._retry: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._n = 0
@@ -75,15 +77,15 @@ class Writer:
             await asyncio.wait((self._waiting[0].done,))
 
     async def flush(self) -> None:
-        """Waits until all entries are stored. Raises what made the last write fail for good."""
+        """Waits until all entries are stored. Raises what made the first of them fail for good."""
         while self._busy:
             if self._waiting:
                 await asyncio.wait((self._waiting[-1].done,))
             else:
                 self._drained = self._drained or self._loop.create_future()
                 await self._drained
-        if self._broken is not None:
-            raise self._broken
+        if self._broken is not None or self._missed is not None:
+            raise self._broken or self._missed  # type: ignore[misc]  # one of them it is
 
     def close(self, why: BaseException) -> None:
         """Nothing is written any more."""
@@ -123,7 +125,7 @@ class Writer:
     def _written(self, batch: list[_Waiting], data: bytes, done: asyncio.Future[int]) -> None:
         error = done.exception()
         if isinstance(error, Unavailable | WriteInFlight) and self._broken is None:
-            self._retry = asyncio.ensure_future(self._again(batch, data, error))
+            self._retry = apart(self._again(batch, data, error))
         else:
             self._settle(batch, error)
 
@@ -147,6 +149,7 @@ class Writer:
         for one in batch:
             if not one.done.done():
                 one.done.set_result(None) if error is None else one.done.set_exception(error)
+        self._missed = self._missed or error
         if isinstance(error, StaleFence) and self._broken is None:
             self._broken = error
             self._fail_waiting(error)

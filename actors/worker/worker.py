@@ -25,7 +25,7 @@ from ...topics.units import nanoseconds
 from ..actor import Actor, SignalSource, Source
 from ..agent import Agent
 from ..context import ActorContext
-from ..engine import Attempt
+from ..engine import Attempt, number_branches
 from .desk import Desk
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,7 @@ class AgentWorker(Actor):
 
     async def started(self, ctx: ActorContext) -> None:
         """Registers the agents and begins to pull, one durable consumer an agent."""
+        number_branches(asyncio.get_running_loop())
         registry = AgentRegistry(self._bus)
         await self._blobs.ensure()
         for agent in self._agents.values():
@@ -205,10 +206,11 @@ class AgentWorker(Actor):
                 delivery.nak(min(_LATER_S * delivery.delivered, _LATER_MAX_S))
                 return False
             case _:
-                await self._carry_out(grant)
-                return True
+                return await self._carry_out(grant)
 
-    async def _carry_out(self, grant: Grant) -> None:
+    async def _carry_out(self, grant: Grant) -> bool:
+        """Whether the run has taken the attempt's outcome. Otherwise its message may be another worker's lease by now,
+        which an acknowledgement from here would end; it is left to be delivered again."""
         assert grant.record is not None
         record = grant.record
         attempt = Attempt(
@@ -228,10 +230,12 @@ class AgentWorker(Actor):
         finally:
             if self._running.get(record.id) is attempt:
                 del self._running[record.id]
-        if outcome is not None:
-            verdict = await self._desk.hand_in(outcome)
-            if verdict.verdict == "stale":
-                log.info("outcome %s of run %s came too late: the run is %s", outcome.kind, record.id, verdict.status)
+        if outcome is None:
+            return False
+        verdict = await self._desk.hand_in(outcome)
+        if verdict.verdict == "stale":
+            log.info("outcome %s of run %s came too late: the run is %s", outcome.kind, record.id, verdict.status)
+        return verdict.verdict == "accepted"
 
     def _on_notice(self, message: Message) -> None:
         try:
@@ -245,4 +249,4 @@ class AgentWorker(Actor):
         if notice.verb == "cancel" and notice.epoch > attempt.record.epoch:
             attempt.interrupt("stopped")
         elif notice.verb == "child":
-            attempt.child_ended()
+            attempt.child_ended(notice.child)

@@ -139,7 +139,8 @@ def test_suspension_clears_losses_and_failures() -> None:
 
 def test_suspension_with_nothing_to_wait_for_goes_back_to_the_queue() -> None:
     """What it waited for came in the same moment: a waiting run that nothing wakes would never end."""
-    for waits in (None, []):
+    empty: list[list[str]] = []
+    for waits in (None, empty):
         record = changed(running(), outcome("suspended", waits=waits))
         assert (record.status, record.dispatch) == (Status.QUEUED, 2)
 

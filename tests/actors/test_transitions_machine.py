@@ -33,7 +33,7 @@ RUN = "run"
 
 
 class Life(RuleBasedStateMachine):
-    """One run, a queue that may deliver anything again, workers that come back late, a coordinator that repeats itself."""
+    """One run, a queue that may deliver anything again, late workers, a coordinator that repeats itself."""
 
     @initialize(topic=st.booleans(), child=st.booleans(), attempts=st.integers(1, 3))
     def begin(self, topic: bool, child: bool, attempts: int) -> None:

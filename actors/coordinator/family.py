@@ -1,0 +1,126 @@
+"""Parents and children: a child's word of its end becomes a notice to a running parent, or wakes a waiting one.
+
+A parent of a thousand children gets a thousand words. Those that come while its children are looked at share the next
+look, and a look first asks for a child that was not finished at the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from ...store.log import EventLog, Loaded
+from ...topics.bus import Bus
+from ...topics.errors import CallboardError
+from ...topics.ids import root_of
+from ...topics.messages import Command, RunRecord, Status, encode
+from .ledger import Ledger
+from .transitions import Wake
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED = 4096
+
+
+class _Look:
+    """A look at the children of one run that has not begun."""
+
+    def __init__(self) -> None:
+        self.named: set[str] = set()
+        self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+
+class Family:
+    """Knows nothing for sure: every look reads the log."""
+
+    def __init__(
+        self, bus: Bus, event_log: EventLog, ledger: Ledger, settle: Callable[[Loaded], Awaitable[None]]
+    ) -> None:
+        self._bus, self._log, self._ledger, self._settle = bus, event_log, ledger, settle
+        self._next: dict[str, _Look] = {}
+        self._turns: dict[str, asyncio.Task[None]] = {}
+        self._unfinished: OrderedDict[str, str] = OrderedDict()
+
+    async def look(self, run: str, child: str | None = None) -> bool:
+        """Wakes the run if one of the groups that it waits for has ended as a whole; tells it, if it is running, that
+        `child` has ended. False: it still waits. Raises as the ledger does."""
+        look = self._next.get(run)
+        if look is None:
+            look = self._next[run] = _Look()
+            self._turns[run] = asyncio.create_task(self._turn(run, self._turns.get(run)))
+        if child is not None:
+            look.named.add(child)
+        return await asyncio.shield(look.done)
+
+    async def _turn(self, run: str, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait((before,))
+        look = self._next.pop(run)
+        try:
+            ended = await self._look_at(run, look.named)
+        except CallboardError as error:
+            look.done.set_exception(error)
+            look.done.exception()
+        except BaseException:
+            look.done.cancel()
+            raise
+        else:
+            look.done.set_result(ended)
+        finally:
+            if self._turns.get(run) is asyncio.current_task():
+                del self._turns[run]
+
+    async def _look_at(self, run: str, named: set[str]) -> bool:
+        loaded = await self._ledger.load(run)
+        if loaded is None:
+            return True
+        record = loaded.record
+        if record.status is Status.RUNNING and record.worker:
+            for child in named:
+                notice = Command(run=run, verb="child", child=child)
+                self._bus.publish(f"{self._bus.subjects.worker}.{record.worker}.notice", encode(notice))
+        if record.status is not Status.WAITING or not record.waits:
+            self._unfinished.pop(run, None)
+            return True
+        if not await self._group_ended(record, named):
+            return False
+        self._unfinished.pop(run, None)
+        applied = await self._ledger.apply(run, Wake(reason="child runs have ended"))
+        if applied.verdict == "changed" and applied.loaded is not None:
+            await self._settle(applied.loaded)
+        return True
+
+    async def _group_ended(self, record: RunRecord, named: set[str]) -> bool:
+        root = root_of(record.id)
+        groups = [[f"{root}~{child}" for child in group] for group in record.waits or ()]
+        ended = set(named)
+        unfinished = await self._still_unfinished(record.id, ended)
+        for group in groups:
+            open_ = [child for child in group if child not in ended]
+            if unfinished in open_:
+                continue
+            records = await self._log.load_many(open_)
+            ended.update(child for child, one in records.items() if one.terminal)
+            left = [child for child in open_ if child not in ended]
+            if not left:
+                return True
+            self._remember(record.id, left[-1])
+        return False
+
+    async def _still_unfinished(self, run: str, ended: set[str]) -> str | None:
+        child = self._unfinished.get(run)
+        if child is None or child in ended:
+            return None
+        loaded = await self._log.load(child)
+        if loaded is None or not loaded.record.terminal:
+            return child
+        ended.add(child)
+        return None
+
+    def _remember(self, run: str, child: str) -> None:
+        self._unfinished[run] = child
+        self._unfinished.move_to_end(run)
+        if len(self._unfinished) > _REMEMBERED:
+            self._unfinished.popitem(last=False)

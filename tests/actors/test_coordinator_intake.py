@@ -1,0 +1,332 @@
+"""How runs come to be: any client, ids of one's own, idempotency keys, topics with no, one and two agents, any size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import nats
+import nats.js.api
+import pytest
+
+from callboard.actors.agent import agent
+from callboard.actors.coordinator.effects import Dispatch
+from callboard.actors.engine import Context
+from callboard.store.deadletters import DeadLetters
+from callboard.topics.bus import Bus
+from callboard.topics.config import BrokerSettings
+from callboard.topics.errors import CallboardError, IdempotencyConflict
+from callboard.topics.messages import NOTHING, RunRecord, Status, TaskRequest, Work, encode
+from callboard.topics.units import now
+from tests.actors.company import Company, company, eventually, result_of
+
+
+@agent("echo", topics=["echo"])
+async def echo(ctx: Context, value: Any) -> Any:
+    return value
+
+
+@agent("other", topics=["echo", "more"])
+async def other(ctx: Context, value: Any) -> str:
+    return "other"
+
+
+async def letters(bus: Bus) -> list[tuple[str, str]]:
+    """Kind and code of all dead letters."""
+    return [(one.kind, one.letter.reason.code) for one in await DeadLetters(bus).page(after=0, limit=500)]
+
+
+async def test_bare_client_publishes_a_task_and_sees_its_states(settings: BrokerSettings, bus: Bus) -> None:
+    """A NATS client that knows nothing of this package: JSON in, an id of its own, states out, a core submit."""
+    async with company(settings, bus, [echo]):
+        ns, run = settings.namespace, "my-own-id"
+        client = await nats.connect(settings.nats_url)
+        try:
+            states = await client.subscribe(f"{ns}.live.run.{run}.{run}.state")
+            await client.flush()
+            await client.jetstream().publish(f"{ns}.task.echo", b'{"a": [1]}', headers={"Callboard-Run": run})
+            seen = []
+            while not seen or seen[-1]["status"] not in ("completed", "failed"):
+                seen.append(json.loads((await states.next_msg(timeout=5)).data))
+            assert [one["status"] for one in seen] == ["queued", "running", "completed"]
+            assert seen[-1]["result"] == {"json": {"a": [1]}}
+            answer = await client.request(f"{ns}.rpc.submit", b'{"agent": "echo", "input": 5}', timeout=5)
+            assert json.loads(answer.data)["run"]
+        finally:
+            await client.close()
+
+
+async def test_task_that_is_delivered_twice_gives_one_run(settings: BrokerSettings, bus: Bus) -> None:
+    """Two coordinators, and every message of the INBOX delivered to both at once."""
+    async with company(settings, bus, [echo], coordinators=2) as all_:
+        runs = await asyncio.gather(*(all_.submit("echo", 1, run="same") for _ in range(20)))
+        assert set(runs) == {"same"}
+        await all_.ended("same")
+        for _ in range(5):
+            await bus.store(f"{settings.namespace}.task.echo", b"1", b"NATS/1.0\r\nCallboard-Run: twice\r\n\r\n")
+        record = await all_.ended("twice")
+        await asyncio.sleep(0.2)
+        states = await all_.states("twice")
+        assert [one.status for one in states] == [Status.QUEUED, Status.RUNNING, Status.COMPLETED]
+        assert record.attempt == 1
+
+
+async def test_idempotency_key(settings: BrokerSettings, bus: Bus) -> None:
+    """The same key and request give the same run, in any order of JSON keys; another request is a conflict that does
+    the first one no harm."""
+    async with company(settings, bus, [other]) as all_:
+        run = await all_.submit("echo", {"a": 1, "b": 2}, key="k")
+        assert await all_.submit("echo", {"b": 2, "a": 1}, key="k") == run
+        for agent_, value in (("echo", {"a": 2}), ("other", {"a": 1, "b": 2})):
+            with pytest.raises(IdempotencyConflict):
+                await all_.submit(agent_, value, key="k")
+        await asyncio.sleep(0.3)
+        assert (await all_.record(run)).status is Status.QUEUED
+        await all_.worker(echo)
+        record = await all_.ended(run)
+        assert result_of(record) == {"a": 1, "b": 2}
+        assert record.losses == 0
+
+        async def empty() -> bool:
+            return not await all_.waiting_messages(bus.subjects.work_stream)
+
+        await eventually(empty, 5)
+
+
+async def test_chosen_run_id_with_another_body_is_set_aside(settings: BrokerSettings, bus: Bus) -> None:
+    """A publisher that uses an id twice for different tasks finds the second among the dead letters."""
+    async with company(settings, bus, [echo]) as all_:
+        head = b"NATS/1.0\r\nCallboard-Run: chosen\r\n\r\n"
+        await bus.store(f"{settings.namespace}.task.echo", b"1", head)
+        await all_.ended("chosen")
+        await bus.store(f"{settings.namespace}.task.echo", b"2", head)
+        await eventually(lambda: letters(bus))
+        assert await letters(bus) == [("task", "idempotency_conflict")]
+
+
+async def test_topic_of_two_agents_gives_two_runs_and_a_duplicate_no_third(settings: BrokerSettings, bus: Bus) -> None:
+    """Also when a third agent, first in the alphabet, has come to serve the topic before the duplicate."""
+
+    @agent("aaa", topics=["echo"])
+    async def early(ctx: Context, value: Any) -> str:
+        return "aaa"
+
+    async with company(settings, bus, [echo, other]) as all_:
+        request = TaskRequest(topic="echo", input=msgspec.Raw(b"1"), run="fan")
+        reply = await all_.submitter.submit(request)
+        assert reply.runs is not None
+        records = [await all_.ended(run) for run in reply.runs]
+        assert sorted(one.agent for one in records) == ["echo", "other"]
+        await all_.worker(early)
+        again = await all_.submitter.submit(request)
+        assert again.duplicate
+        assert again.runs is not None
+        assert {one: (await all_.record(one)).agent for one in reply.runs}.items() <= {
+            one: (await all_.record(one)).agent for one in again.runs
+        }.items()
+        agents = [(await all_.record(one)).agent for one in again.runs]
+        assert sorted(agents) == sorted(set(agents))
+
+
+async def test_tasks_of_an_unserved_topic_wait_and_are_routed(settings: BrokerSettings, bus: Bus) -> None:
+    """Queued with a reason anybody can read; one run for each agent once workers register, garbage set aside."""
+    async with company(settings, bus, coordinators=2) as all_:
+        runs = [await all_.submit(None, n, topic="more") for n in range(20)]
+        await bus.store(f"{settings.namespace}.work.@more", b"\xff garbage")
+        await bus.store(f"{settings.namespace}.work.@more", encode(Work(run="not a run id", dispatch=1)))
+        record = await all_.record(runs[0])
+        assert (record.status, record.agent) == (Status.QUEUED, "")
+        assert "no agent serves topic 'more'" in (record.reason or "")
+        await all_.worker(other)
+        for run in runs:
+            assert result_of(await all_.ended(run)) == "other"
+        await eventually(lambda: letters(bus))
+        assert {kind for kind, _ in await letters(bus)} == {"work"}
+
+        async def routed() -> bool:
+            return not await all_.waiting_messages(bus.subjects.work_stream)
+
+        await eventually(routed, 5)
+
+
+async def test_run_for_an_agent_that_nobody_has_registered_waits(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus) as all_:
+        run = await all_.submit("echo", 3)
+        assert "start one" in ((await all_.record(run)).reason or "")
+        await all_.worker(echo)
+        assert result_of(await all_.ended(run)) == 3
+
+
+@pytest.mark.parametrize("route", ["client", "task", "rpc"])
+async def test_large_inputs(settings: BrokerSettings, bus: Bus, route: str) -> None:
+    """5 MB by reference; a task or request of nearly the server's limit, published by anybody, as it is."""
+    async with company(settings, bus, [echo]) as all_:
+        size = 5_000_000 if route == "client" else 900_000
+        value = "x" * size
+        if route == "client":
+            record = await all_.run("echo", value)
+        elif route == "task":
+            await bus.store(
+                f"{settings.namespace}.task.echo", json.dumps(value).encode(), b"NATS/1.0\r\nCallboard-Run: big\r\n\r\n"
+            )
+            record = await all_.ended("big")
+        else:
+            body = json.dumps({"agent": "echo", "run": "big", "input": value}).encode()
+            await bus.request(f"{settings.namespace}.rpc.submit", body)
+            record = await all_.ended("big")
+        assert record.status is Status.COMPLETED
+        assert record.result is not None
+        assert json.loads(await all_.submitter._blobs.value(record.result)) == value
+
+
+async def test_crash_between_record_and_work_message(settings: BrokerSettings, bus: Bus) -> None:
+    """The record is there, its work message is not: the task's redelivery, a repeated submit, or a sweep brings it."""
+    async with company(settings, bus, [echo]) as all_:
+        for run in ("redelivered", "repeated", "swept"):
+            record = RunRecord(
+                id=run, root=run, agent="echo", status=Status.QUEUED, input=NOTHING, created_at=now(), updated_at=now(),
+                dispatch=1, topic="echo" if run == "redelivered" else None,
+            )  # fmt: skip
+            await all_.log.append_state(record, 0)
+        head = b"NATS/1.0\r\nCallboard-Run: redelivered\r\n\r\n"
+        await bus.store(f"{settings.namespace}.task.echo", b"null", head)
+        await all_.submit("echo", None, run="repeated")
+        await bus.store(bus.subjects.command("swept", "sweep"), b"")
+        for run in ("redelivered", "repeated", "swept"):
+            assert (await all_.ended(run)).status is Status.COMPLETED
+
+
+async def test_work_message_without_its_record(settings: BrokerSettings, bus: Bus) -> None:
+    """The message was faster than the record, or the record never comes: tried again, in the end dropped."""
+    async with company(settings, bus, [echo]) as all_:
+        await bus.store(f"{settings.namespace}.work.echo", encode(Work(run="early", dispatch=1)))
+        await asyncio.sleep(0.3)
+        record = RunRecord(
+            id="early", root="early", agent="echo", status=Status.QUEUED, input=NOTHING, created_at=now(),
+            updated_at=now(), dispatch=1,
+        )  # fmt: skip
+        await all_.log.append_state(record, 0)
+        assert (await all_.ended("early")).status is Status.COMPLETED
+
+
+GARBAGE = [b"", b"null", b"{}", b"[]", b"\xff\xfe\x00", b"[" * 5000, b'{"run": 5}', b"{" + b" " * 500_000 + b"}"]
+EVIL = [
+    "a b",
+    "a\r\nPUB x 0\r\n",
+    "*",
+    ">",
+    "~" * 30,
+    "x" * 5000,
+    "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+]
+
+
+async def test_garbage_on_every_subject(settings: BrokerSettings, bus: Bus) -> None:
+    """Set aside or ignored with a reason, never a crash, never a loop: real work goes on, nothing stays behind."""
+    async with company(settings, bus, [echo], coordinators=2) as all_:
+        ns = settings.namespace
+        stored = [
+            "task.echo",
+            "task.a\\b",
+            "cmd.x.cancel",
+            "cmd.x.nonsense",
+            "cmd.x",
+            "cmd.x.y.z",
+            "cmd.a~b.cancel",
+            "work.echo",
+        ]
+        for data in GARBAGE:
+            for subject in stored:
+                await bus.store(f"{ns}.{subject}", data)
+            for subject in ("rpc.submit", "rpc.claim", "rpc.outcome", "rpc.children", "rpc.command"):
+                bus.publish(f"{ns}.{subject}", data, reply="_INBOX.nobody")
+                bus.publish(f"{ns}.{subject}", data)
+            for subject in ("worker.x.beat", "worker.echo.notice", f"worker.{all_.members[-1].actor.worker}.notice"):
+                bus.publish(f"{ns}.{subject}", data)
+            await bus.store(f"{ns}.agent.echo2", data)
+        for text in EVIL:
+            bus.publish(
+                f"{ns}.worker.x.beat", encode({"id": text, "agents": ["echo"], "concurrency": 1, "running": [text]})
+            )
+            await bus.store(f"{ns}.agent.echo3", encode({"name": text, "topics": [text]}))
+            claim = {"run": text, "dispatch": 1, "lease": 1}
+            outcome = {"run": text, "attempt": 1, "kind": "suspended", "waits": [[text]]}
+            for subject, body in {
+                "rpc.claim": {"worker": text, "claims": [claim]},
+                "rpc.outcome": {"outcomes": [outcome]},
+                "rpc.children": {"parent": text, "attempt": 1, "epoch": 0, "children": []},
+                "rpc.command": {"run": text, "verb": "cancel"},
+                "rpc.submit": {"agent": text, "thread": text, "key": text, "run": text},
+            }.items():
+                bus.publish(f"{ns}.{subject}", encode(body), reply="_INBOX.nobody")
+            await bus.store(f"{ns}.work.echo", encode(Work(run=text, dispatch=1)))
+        runs = [await all_.submit("echo", n) for n in range(20)]
+        for n, run in enumerate(runs):
+            assert result_of(await all_.ended(run)) == n
+        assert all(member.bus.is_up for member in all_.members)
+        assert all(not member.host.gave_up for member in all_.members)
+
+        async def empty() -> bool:
+            return not await all_.waiting_messages(bus.subjects.inbox)
+
+        await eventually(empty, 10)
+        kinds = {kind for kind, _ in await letters(bus)}
+        assert {"task", "command", "work"} <= kinds
+
+
+async def test_unknown_verb_and_unknown_run(settings: BrokerSettings, bus: Bus) -> None:
+    """A durable command nobody understands, or for nobody, is a dead letter with its reason; a late one is not."""
+    async with company(settings, bus, [echo]) as all_:
+        record = await all_.run("echo", 1)
+        await bus.store(bus.subjects.command("nobody", "cancel"), b"")
+        await bus.store(bus.subjects.command(record.id, "dance"), b"")
+        await bus.store(bus.subjects.command(record.id, "cancel"), b"")
+
+        async def two() -> bool:
+            return len(await letters(bus)) == 2
+
+        await eventually(two)
+        await asyncio.sleep(0.1)
+        assert sorted(await letters(bus)) == [("command", "invalid_message"), ("command", "not_found")]
+        with pytest.raises(CallboardError) as caught:
+            await all_.submitter.command(record.id, "dance")
+        assert "known are" in str(caught.value)
+
+
+async def test_duplicate_work_messages_run_once(settings: BrokerSettings, bus: Bus) -> None:
+    """However often a dispatch is published, one attempt begins."""
+    async with company(settings, bus, coordinators=2) as all_:
+        run = await all_.submit("echo", 1)
+        carrier = all_.members[0].actor._carrier
+        await asyncio.gather(*(carrier.begin_dispatch(Dispatch("echo", run, 1)) for _ in range(20)))
+        await all_.worker(echo)
+        await all_.worker(echo)
+        record = await all_.ended(run)
+        await asyncio.sleep(0.3)
+        assert (await all_.record(run)).attempt == record.attempt == 1
+        assert await all_.waiting_messages(bus.subjects.work_stream) == 0
+
+
+async def test_coordinator_keeps_nothing_of_runs_that_have_ended(settings: BrokerSettings, bus: Bus) -> None:
+    """Two coordinators share the work, so one grants what the other concludes."""
+
+    async def settled(all_: Company) -> bool:
+        actors = [member.actor for member in all_.members[:2]]
+        return all(
+            len(actor._ledger._known) <= 1024
+            and not any(actor._liveness._held.values())
+            and not actor._carrier.family._turns
+            and not actor._carrier.family._next
+            for actor in actors
+        )
+
+    async with company(settings, bus, [echo], coordinators=2, concurrency=32) as all_:
+        runs = await asyncio.gather(*(all_.submit("echo", n) for n in range(300)))
+        for run in runs:
+            await all_.ended(run)
+        await eventually(lambda: settled(all_), 12, lambda: str([m.actor._liveness._held for m in all_.members[:2]]))
+        worker = all_.members[2].actor
+        assert not worker._running
+        assert not worker._tasks
