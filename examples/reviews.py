@@ -1,7 +1,7 @@
 """An agent that reviews a Python file, and an actor that hears of each review.
 
-With `callboard dev examples/reviews.py` running: `callboard run review '{"path": "examples/hello.py"}' --wait`. The worker's
-log then shows what the actor heard.
+With `callboard dev examples/reviews.py` running: `callboard run review '{"path": "examples/hello.py"}' --wait`.
+The worker's log then shows what the actor heard.
 """
 
 import ast
@@ -63,7 +63,7 @@ async def review(ctx: Context, task: ReviewTask) -> Review:
 
 
 class Reviews(Actor):
-    """Hears of every review, at least once; those of one path one at a time and in order, in whatever process has it."""
+    """Hears of every review, at least once; of those of one path one at a time and in order."""
 
     def __init__(self) -> None:
         self.heard: Counter[str] = Counter()  # lost with the process: what must stay belongs into the log

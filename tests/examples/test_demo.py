@@ -71,7 +71,7 @@ def processes_in(folder: Path) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            place = os.readlink(process / "cwd")
+            place = str((process / "cwd").readlink())
         except OSError:
             continue
         if int(process.name) != os.getpid() and (str(folder) in words or place.startswith(str(folder))):
@@ -300,8 +300,8 @@ def sound() -> Evidence:
     states = [
         record("root", Status.RUNNING, worker="w2", attempt=1),
         record("root~a", Status.RUNNING, worker="w1", attempt=1),
-        record("root~a", Status.QUEUED, attempt=1, losses=1),
-        record("root~a", Status.RUNNING, worker="w2", attempt=2, losses=1, updated_at=KILLED + timedelta(seconds=2)),
+        record("root~a", Status.QUEUED, attempt=1, losses=1, updated_at=KILLED + timedelta(seconds=2)),
+        record("root~a", Status.RUNNING, worker="w2", attempt=2, losses=1),
         record("root~a", Status.COMPLETED, attempt=2, losses=1),
         record("root", Status.COMPLETED, attempt=1),
     ]
@@ -328,7 +328,7 @@ def test_what_happened_is_counted() -> None:
     found = figures(sound(), "w1", KILLED)
     assert (found.runs, found.steps, found.twice, found.lost) == (2, 2, 0, 0)
     assert (found.begun, found.unfinished) == (3, 1)
-    assert (found.moved, found.resumed_s) == (("root~a",), 2.0)
+    assert (found.moved, found.seen_lost_s) == (("root~a",), 2.0)
     assert broken(sound()) == set()
     assert figures(sound(), "", KILLED).moved == ()
     assert figures(sound(), "w2", KILLED).moved == ()

@@ -17,7 +17,7 @@ from ..models import Listing
 from ..modules import list_modules
 from . import evidence, outlet
 from .board import KINDS, Board
-from .errors import DemoError, Interrupted
+from .errors import DemoError
 from .gateway import Gateway
 from .patience import Patience
 from .stage import Stage
@@ -164,11 +164,6 @@ def _kill(played: Played) -> str:
     if strike.victim is None:
         return "no worker was killed: the job was over before one of them held half-done work"
     text = f"{strike.victim.name} was killed with SIGKILL after {strike.done} reviews"
-    return (
-        f"{text}, and the first went on {found.resumed_s:.1f} s later"
-        if found.moved
-        else f"{text}, having just ended all it held"
-    )
-
-
-__all__ = ["Interrupted", "Task", "show"]
+    if not found.moved:
+        return f"{text}, having just ended all it held"
+    return f"{text}; they were dispatched anew within {found.seen_lost_s:.1f} s"

@@ -44,8 +44,8 @@ class Figures:
     """Runs that were started, by the journal or the log, and have no outcome, or more than one."""
     moved: tuple[str, ...]
     """Runs that the killed worker had under way and another one brought to their outcome."""
-    resumed_s: float
-    """Seconds from the kill until the first of them ran again."""
+    seen_lost_s: float
+    """Seconds from the kill until the last of them was dispatched anew; then they wait their turn in the queue."""
 
     @property
     def twice(self) -> int:
@@ -68,7 +68,7 @@ def figures(evidence: Evidence, killed: str, killed_at: datetime) -> Figures:
         unfinished=sum(result is None or attempt < result for attempt, result in begun),
         lost=sum(not _one_outcome(evidence.states.get(run, [])) for run in known),
         moved=moved,
-        resumed_s=min((_since(evidence.states[run], killed, killed_at) for run in moved), default=0.0),
+        seen_lost_s=max((_since(evidence.states[run], killed, killed_at) for run in moved), default=0.0),
     )
 
 
@@ -108,14 +108,15 @@ def _whole(evidence: Evidence, name: str, data: bytes) -> bool:
 
 
 def _resumed(states: list[RunRecord], killed: str) -> RunRecord | None:
-    """The state in which another worker took the run up that was running on the killed one; None when none did."""
-    held = [record for record in states if record.status is Status.RUNNING and record.worker == killed]
-    if not held or held[-1] is states[-1]:
+    """The first state after the kill of a run that was under way on the killed worker and was taken up by another one.
+
+    None for a run that was not there, had ended or been suspended before the kill, or was taken up by nobody."""
+    held = [index for index, record in enumerate(states) if record.status is Status.RUNNING and record.worker == killed]
+    later = states[held[-1] + 1 :] if held else []
+    if not later or later[0].losses <= states[held[-1]].losses:
         return None
-    later = states[states.index(held[-1]) + 1 :]
-    if later[0].losses <= held[-1].losses:  # it ended or was suspended there, before the kill
-        return None
-    return next((record for record in later if record.status is Status.RUNNING and record.worker != killed), None)
+    taken = any(record.status is Status.RUNNING and record.worker != killed for record in later)
+    return later[0] if taken else None
 
 
 def _since(states: list[RunRecord], killed: str, killed_at: datetime) -> float:
