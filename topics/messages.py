@@ -136,7 +136,10 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str | None = None
     """Digest of the request that created it."""
     trace: str | None = None
-    """W3C traceparent of the run's span."""
+    """W3C traceparent that the run's attempts are below: of the run's own span, or what the task came with when the
+    coordinator that created the run records no spans."""
+    trace_parent: str | None = None
+    """W3C traceparent of the parent of the run's own span."""
 
     @property
     def terminal(self) -> bool:

@@ -34,6 +34,7 @@ from .errors import ChildFailed
 from .hold import Group
 from .parts import Parts
 from .steps import NO_RETRY, result_type
+from .tracing import step_span
 
 T = TypeVar("T")
 _MESSAGES = 10_000
@@ -172,9 +173,9 @@ class Context:
         type_: Any,
     ) -> Any:
         self._parts.check()
-        if not trace.enabled():
+        if not trace.enabled() or self._parts.steps.recorded(place, name) is not None:
             return await self._parts.steps.run(place, name, fn, args, kwargs, retries, timeout, type_)
-        with trace.span(f"step {name}", attributes={"callboard.step": name, "callboard.place": place}):
+        with step_span(self._parts.record, name, place):
             return await self._parts.steps.run(place, name, fn, args, kwargs, retries, timeout, type_)
 
     # -- children -----------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def publish(
         else:
             output.line(name)
 
-    with command_trace(f"publish {topic}") as traceparent:
+    with command_trace(f"callboard publish {topic}") as traceparent:
         run_session(ctx, work)
 
 
@@ -105,7 +105,7 @@ def run(
             raise
         return await _outcome(session, output, record)
 
-    with command_trace(f"run {agent}") as traceparent:
+    with command_trace(f"callboard run {agent}") as traceparent:
         run_session(ctx, work)
 
 
