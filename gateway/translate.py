@@ -155,7 +155,8 @@ def agent(info: AgentInfo, workers: list[WorkerInfo]) -> out.AgentOut:
 def worker(info: WorkerInfo) -> out.WorkerOut:
     """A live worker."""
     return out.WorkerOut(
-        id=info.id, agents=info.agents, actors=info.actors, concurrency=info.concurrency, running=info.running, host=info.host,
+        id=info.id, agents=info.agents, actors=info.actors,
+        concurrency=info.concurrency, running=info.running, host=info.host,
         pid=info.pid,
         version=info.version, draining=info.draining,
     )  # fmt: skip

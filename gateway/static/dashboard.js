@@ -173,7 +173,7 @@ class RunPage {
       make("span", { class: "name" }, run.agent || `topic ${run.topic}`, " ", make("a", { class: "id", href: `#${run.id}` }, short(run.id))),
       pill(run.status), make("span", { class: "dim" }, span(run)),
       part === null ? make("span", { class: "dim" }, found?.message || run.error?.message || "")
-        : make("span", { title: found.message || "" }, bar(part), make("span", { class: "dim" }, found.message || `${found.current} of ${found.total}`)));
+        : make("span", { class: "progress", title: found.message || "" }, bar(part), make("span", { class: "dim" }, found.message || `${found.current} of ${found.total}`)));
     line.style.setProperty("--depth", depth);
     return line;
   }

@@ -12,11 +12,12 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
 from .serving import Gateway
 
-BUDGET_S = 40.0
+BUDGET_S = 24.0
 # They wait (for an event, for an end, for an answer of the workers), so each example could cost its time-out.
 SLOW = {"/runs/{run}/events", "/runs/{run}/wait", "/agents"}
 # A thread or run with the same id and other content is refused, which no schema can say.
@@ -29,13 +30,13 @@ EXCLUDED = [checks.positive_data_acceptance, checks.use_after_free, checks.ensur
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_generated_requests(served: Gateway, mode: GenerationMode) -> None:
     schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
-    operations = [found.ok() for found in schema.get_all_operations()]
+    operations: list[Any] = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     assert len(operations) > 20
     began = time.monotonic()
     for done, operation in enumerate(operations):
         left = BUDGET_S / 2 - (time.monotonic() - began)
-        deadline = time.monotonic() + max(0.5, left / (len(operations) - done))
-        _try(operation, mode, deadline, 3 if operation.path in SLOW else 25)
+        deadline = time.monotonic() + max(0.3, left / (len(operations) - done))
+        _try(operation, mode, deadline, 2 if operation.path in SLOW else 20)
     assert httpx.get(f"{served.url}/readyz").status_code == 200
 
 
@@ -45,7 +46,7 @@ def _try(operation: Any, mode: GenerationMode, deadline: float, examples: int) -
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=mode))
-    def each(case: schemathesis.Case) -> None:
+    def each(case: schemathesis.Case[Any]) -> None:
         waits = str((case.query or {}).get("min_sequence", 0)).strip("0") != ""  # for what does not come: a 503
         if time.monotonic() < deadline and not waits:
             case.call_and_validate(excluded_checks=EXCLUDED, timeout=30)

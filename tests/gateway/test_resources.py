@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -31,14 +30,14 @@ async def publish(bus: Bus, writer: Writer, name: str, media_type: str, data: by
     given = {"ref": await Blobs(bus).put(data)} if by_ref else {"base64": data}
     artifact = Artifact(
         at="1", attempt=1, n=writer.n, name=name, media_type=media_type, size=len(data), digest=f"sha256:{len(data)}",
-        **given,  # type: ignore[arg-type]  # one of two fields
+        **given,
     )  # fmt: skip
     await EventLog(bus).append(writer.run, "artifact", encode(artifact), writer.state)
 
 
 async def test_artifacts(http: httpx.AsyncClient, bus: Bus) -> None:
     writer = await Writer(bus).begin()
-    await publish(bus, writer, "report.md", "text/markdown", "alt".encode())
+    await publish(bus, writer, "report.md", "text/markdown", b"alt")
     await publish(bus, writer, "report.md", "text/markdown", "# Größe".encode())
     await publish(bus, writer, "dir/large.bin", "application/octet-stream", b"\0" * 5_000_000, by_ref=True)
     listed = (await http.get(f"/runs/{writer.run}/artifacts")).json()["artifacts"]
@@ -161,7 +160,11 @@ async def test_figures(http: httpx.AsyncClient, bus: Bus) -> None:
     end = await writer.to(Status.COMPLETED)
     await http.get("/runs", params={"min_sequence": end})
     text = (await http.get("/metrics")).text
-    for name in ("callboard_gateway_sse_clients", "callboard_gateway_nats_up 1.0", 'callboard_runs{status="completed"}'):
+    for name in (
+        "callboard_gateway_sse_clients",
+        "callboard_gateway_nats_up 1.0",
+        'callboard_runs{status="completed"}',
+    ):
         assert name in text
     lag = float(re.search(r"^callboard_projection_lag (\S+)", text, re.MULTILINE)[1])  # type: ignore[index]  # found
     assert lag <= 5

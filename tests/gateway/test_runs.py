@@ -245,8 +245,17 @@ async def test_the_tree_below_a_run(http: httpx.AsyncClient, bus: Bus) -> None:
 async def test_the_journal(http: httpx.AsyncClient, bus: Bus) -> None:
     writer = await Writer(bus).begin()
     log = EventLog(bus)
-    steps = [Step(at=str(n), name=f"s{n}", attempt=1, n=n, value=Payload(json=msgspec.Raw(b"[%d]" % n))) for n in range(1, 8)]
-    for body in (encode(steps[0]), encode(steps[1:4]), b"garbage", encode(steps[4]), encode(steps[4]), encode(steps[5:])):
+    steps = [
+        Step(at=str(n), name=f"s{n}", attempt=1, n=n, value=Payload(json=msgspec.Raw(b"[%d]" % n))) for n in range(1, 8)
+    ]
+    for body in (
+        encode(steps[0]),
+        encode(steps[1:4]),
+        b"garbage",
+        encode(steps[4]),
+        encode(steps[4]),
+        encode(steps[5:]),
+    ):
         await log.append(writer.run, "step", body, writer.state)
     found = (await http.get(f"/runs/{writer.run}/steps")).json()
     assert [(step["name"], step["value"]) for step in found["steps"]] == [(f"s{n}", [n]) for n in range(1, 8)]

@@ -26,7 +26,7 @@ async def follow(url: str, run: str, found: list[Sse], *, hops: random.Random | 
     async with asyncio.timeout(DEADLINE_S):
         while True:
             headers = {"last-event-id": found[-1].id} if found else {}
-            leave_after = hops.randint(1, 400) if hops else 1 << 60
+            leave_after = hops.randint(1, 300) if hops else 1 << 60
             try:
                 async with httpx.AsyncClient(base_url=url) as client:
                     async for event in events(client, f"/runs/{run}/events?tree={tree}", headers=headers):
@@ -74,7 +74,7 @@ async def _written(writer: Writer, entries: list) -> None:  # type: ignore[type-
             return
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_random_disconnects_under_concurrent_writers(served: Gateway, bus: Bus, seed: int) -> None:
     root = await Writer(bus).begin()
     children = [await Writer(bus, f"{root.run}~{index:016}", parent=root.run).begin() for index in range(3)]
@@ -86,7 +86,7 @@ async def test_random_disconnects_under_concurrent_writers(served: Gateway, bus:
         )
         for index, found in enumerate(clients)
     ]
-    await asyncio.gather(*(write(writer, 600, seed * 10 + index) for index, writer in enumerate(writers)))
+    await asyncio.gather(*(write(writer, 400, seed * 10 + index) for index, writer in enumerate(writers)))
     for child in children:
         await child.to(Status.COMPLETED)
     await root.to(Status.COMPLETED)
@@ -103,7 +103,7 @@ async def test_a_killed_gateway_loses_nothing_for_its_clients(
         writer = await Writer(bus).begin()
         found: list[Sse] = []
         following = asyncio.create_task(follow(killed.url, writer.run, found))
-        writing = asyncio.create_task(write(writer, 3000, 1))
+        writing = asyncio.create_task(write(writer, 1500, 1))
         for _ in range(2):
             await asyncio.sleep(0.4)
             killed.kill()
@@ -123,7 +123,7 @@ async def test_a_killed_nats_server_loses_nothing_for_connected_clients(
         writer = await Writer(bus).begin()
         clients: list[list[Sse]] = [[], []]
         following = [asyncio.create_task(follow(there.url, writer.run, found)) for found in clients]
-        writing = asyncio.create_task(write(writer, 4000, 2))
+        writing = asyncio.create_task(write(writer, 2500, 2))
         await asyncio.sleep(0.5)
         await asyncio.to_thread(nats.kill)
         assert httpx.get(f"{there.url}/healthz").status_code == 200
