@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,12 +17,14 @@ from typer.testing import CliRunner
 from callboard.cli import values, wording
 from callboard.cli.app import app, hoisted
 from callboard.cli.dev.watch import folders
+from callboard.cli.environment import load
 from callboard.cli.errors import ModuleUnusable, NotInstalled
 from callboard.cli.exits import exit_code
 from callboard.cli.history import Item, Reader, describe
 from callboard.cli.loading import Target, find
 from callboard.cli.logs import LineFormatter
 from callboard.cli.runs import _ordered
+from callboard.runtime.config import RuntimeSettings
 from callboard.runtime.nats_binary import ServerTooOld
 from callboard.topics.errors import (
     CallboardError,
@@ -34,6 +37,8 @@ from callboard.topics.errors import (
 )
 from callboard.topics.messages import Payload, RunRecord, Status, Step
 from callboard.topics.reads import Stored
+
+from .programs import AGENTS
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -245,6 +250,37 @@ def test_a_tree_is_drawn() -> None:
 )
 def test_targets(text: str, module: str, agent: str | None) -> None:
     assert Target.parse(text) == Target(module, agent)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("missing.py", "there is no file missing.py"),
+        ("missing", "there is no module 'missing'"),
+        ("missing.deeper", "there is no module 'missing.deeper'"),
+        ("words_agents.deeper", "there is no module 'words_agents.deeper'"),
+        ("not a name", "is not the name of a module"),
+        ("words_agents.py:other", "it has Listener, failing, family, greeter, sleeper"),
+        ("words_empty.py", "has no agents or actors"),
+        ("words_exits.py", "SystemExit: 3"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text in (("agents", AGENTS), ("empty", ""), ("exits", "raise SystemExit(3)\n")):
+        (tmp_path / f"words_{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, f"words_{name}", raising=False)
+    with pytest.raises(ModuleUnusable) as caught:
+        find([target])
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(("name", "value"), [("CALLBOARD_CONCURRENCY", "0"), ("CALLBOARD_LEASE_S", "soon")])
+def test_bad_settings_are_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidInput, match=name):
+        load(RuntimeSettings)
 
 
 def test_a_file_is_loaded_also_when_another_module_has_its_name(
