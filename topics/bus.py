@@ -76,6 +76,8 @@ class Bus:
         self.subjects = Subjects(settings.namespace)
         self.client = Client()
         self.salt = settings.namespace
+        self.replicas = settings.replicas
+        """Copies of the event log; `ensure_streams` sets it to what the stream really has."""
         self.on_reconnect: list[Callable[[], None]] = []
         self._up = asyncio.Event()
         self._inbox = f"_INBOX.{new_token(20)}."

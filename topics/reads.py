@@ -90,7 +90,7 @@ async def last(bus: Bus, stream: str, subject: str) -> Stored | None:
 
 async def last_from_leader(bus: Bus, stream: str, subject: str) -> Stored | None:
     """The newest message on a subject as the stream's leader knows it: what a refused fence is judged by."""
-    if bus.settings.replicas == 1:
+    if bus.replicas == 1:
         return await last(bus, stream, subject)
     answer = await bus.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject}, missing_ok=True)
     return None if answer is None else _stored(answer["message"])

@@ -71,5 +71,5 @@ class Carrier:
 
     async def _check_children(self, run: str) -> None:
         ended = await self.family.look(run)
-        if not ended and self._bus.settings.replicas > 1:  # read from a replica that may be late: look again soon
+        if not ended and self._bus.replicas > 1:  # read from a replica that may be late: look again soon
             await self._bus.store(self._bus.subjects.command(run, "child"), encode(Command()))

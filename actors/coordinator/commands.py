@@ -113,7 +113,7 @@ class Commands:
 
     async def _child(self, command: Command) -> RunRecord | None:
         ended = await self._carrier.family.look(command.run, command.child)
-        if not ended and self._bus.settings.replicas > 1:
+        if not ended and self._bus.replicas > 1:
             raise StillWaiting(f"run {command.run} waits for more children")
         return None
 

@@ -11,6 +11,7 @@ import msgspec
 
 from ...store.agents import AgentRegistry
 from ...store.deadletters import DeadLetters
+from ...store.errors import info_of
 from ...store.log import EventLog
 from ...topics.bus import Bus
 from ...topics.client import Message
@@ -41,7 +42,8 @@ from ..actor import Actor, QueueSource, RpcSource, SignalSource, Source
 from ..context import ActorContext
 from .carrier import Carrier
 from .commands import Commands, StillWaiting, parse
-from .intake import Intake, error_info
+from .fires import Fires
+from .intake import Intake
 from .ledger import Ledger
 from .liveness import Liveness
 from .routing import Routing
@@ -84,6 +86,7 @@ class Coordinator(Actor):
         self._routing = Routing(bus, AgentRegistry(bus))
         self._registered = asyncio.Event()
         self._intake = Intake(bus, self._log, self._ledger, self._carrier, self._routing, tracing, self._registered.set)
+        self._fires = Fires(bus, self._intake.scheduled)
         self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
         self._liveness = Liveness(bus, self._commands.lost)
         self._dead = DeadLetters(bus)
@@ -135,8 +138,8 @@ class Coordinator(Actor):
         ]
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Watches the workers; routes parked tasks when an agent registers."""
-        return [self._liveness.watch, self._unpark]
+        """Watches the workers and the schedules; routes parked tasks when an agent registers."""
+        return [self._liveness.watch, self._unpark, self._fires.watch]
 
     # -- inbox --------------------------------------------------------------------------------------------------
 
@@ -144,7 +147,9 @@ class Coordinator(Actor):
         """A task or a command. Garbage is set aside with its reason; what cannot be done now is handed back."""
         is_task = delivery.subject.startswith(self._bus.subjects.task)
         try:
-            if is_task:
+            if delivery.subject == self._bus.subjects.fires:
+                await self._fires.fire(delivery)
+            elif is_task:
                 await self._intake.task(delivery)
             else:
                 command = parse(delivery.subject, self._bus.subjects.cmd, delivery.data)
@@ -170,7 +175,7 @@ class Coordinator(Actor):
     async def _set_aside(self, kind: str, delivery: Delivery, error: CallboardError) -> None:
         log.warning("%s set aside: %s", delivery.subject, error)
         headers = {k: v for k, v in delivery.headers.items() if not k.startswith("Nats-")}
-        await self._dead.put(kind, delivery.subject, delivery.data, headers, error_info(error))
+        await self._dead.put(kind, delivery.subject, delivery.data, headers, info_of(error))
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -179,7 +184,7 @@ class Coordinator(Actor):
             request = _parsed(_decode_submit, message, "submit request")
             reply = await self._intake.submit(request, compare=bool(request.key or request.run))
         except CallboardError as error:
-            reply = SubmitReply(error=error_info(error))
+            reply = SubmitReply(error=info_of(error))
         self._answer(message, encode(reply))
 
     async def _on_command_request(self, message: Message) -> None:
@@ -187,14 +192,14 @@ class Coordinator(Actor):
             command = _parsed(_decode_command, message, "command")
             reply = CommandReply(record=await self._commands.execute(command))
         except CallboardError as error:
-            reply = CommandReply(error=error_info(error))
+            reply = CommandReply(error=info_of(error))
         self._answer(message, encode(reply))
 
     async def _on_children(self, message: Message) -> None:
         try:
             reply = await self._intake.children(_parsed(_decode_children, message, "children request"))
         except CallboardError as error:
-            reply = ChildrenReply(error=error_info(error))
+            reply = ChildrenReply(error=info_of(error))
         self._answer(message, encode(reply))
 
     async def _on_claims(self, message: Message) -> None:

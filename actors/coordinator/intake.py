@@ -18,7 +18,6 @@ from ...topics.bus import Bus
 from ...topics.codec import canonical
 from ...topics.errors import (
     BrokerError,
-    CallboardError,
     IdempotencyConflict,
     InvalidInput,
     InvalidMessage,
@@ -63,12 +62,6 @@ def fingerprint(request: TaskRequest) -> str:
         digest.update(b"\0" + (part or "").encode())
     digest.update(canonical(msgspec.json.encode(request.metadata or {})))
     return digest.hexdigest()
-
-
-def error_info(error: CallboardError) -> ErrorInfo:
-    """An error as it goes on the wire."""
-    details = {k: v for k, v in error.facts.items() if isinstance(v, str | int | float | bool | type(None))}
-    return ErrorInfo(code=error.code, message=error.message, retryable=error.retryable, details=details or None)
 
 
 class Intake:

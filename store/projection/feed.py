@@ -204,7 +204,7 @@ class ProjectionFeed:
         reader = self._reader
         if reader is None:
             return
-        if self.bus.settings.replicas > 1:
+        if self.bus.replicas > 1:
             # `last` is the leader's; the consumer may stand on a follower that is a moment behind.
             await asyncio.sleep(_FOLLOWER_S)
         delivered, pending = await reader.info()

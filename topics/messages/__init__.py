@@ -1,0 +1,64 @@
+"""The bodies of every message, as msgspec structs in JSON. Unknown fields are ignored, so that versions can mix.
+
+`Raw` fields hold JSON that travels unread: the coordinator never decodes a user's data.
+"""
+
+from .entries import Artifact, Event, Step
+from .presence import AgentInfo, WorkerInfo
+from .records import DeadLetter, ThreadMessage, ThreadRecord
+from .requests import Command, CommandReply, SubmitReply, TaskRequest
+from .run import TERMINAL, RetryPolicy, RunRecord, Status
+from .values import NOTHING, VERSION, BlobRef, ErrorInfo, Payload, encode
+from .work import (
+    ChildrenReply,
+    ChildrenRequest,
+    ChildRequest,
+    ChildState,
+    Claim,
+    ClaimReply,
+    ClaimRequest,
+    Grant,
+    Outcome,
+    OutcomeReply,
+    OutcomeRequest,
+    OutcomeVerdict,
+    Work,
+)
+
+__all__ = [
+    "NOTHING",
+    "TERMINAL",
+    "VERSION",
+    "AgentInfo",
+    "Artifact",
+    "BlobRef",
+    "ChildRequest",
+    "ChildState",
+    "ChildrenReply",
+    "ChildrenRequest",
+    "Claim",
+    "ClaimReply",
+    "ClaimRequest",
+    "Command",
+    "CommandReply",
+    "DeadLetter",
+    "ErrorInfo",
+    "Event",
+    "Grant",
+    "Outcome",
+    "OutcomeReply",
+    "OutcomeRequest",
+    "OutcomeVerdict",
+    "Payload",
+    "RetryPolicy",
+    "RunRecord",
+    "Status",
+    "Step",
+    "SubmitReply",
+    "TaskRequest",
+    "ThreadMessage",
+    "ThreadRecord",
+    "Work",
+    "WorkerInfo",
+    "encode",
+]

@@ -1,0 +1,61 @@
+"""The entries in the log of a run, besides its states."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from msgspec import Struct
+
+from .values import NOTHING, BlobRef, ErrorInfo, Payload
+
+
+class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the journal, on `cb.run.{root}.{run}.step` (several that waited for one write stand in a list).
+
+    kinds: `step` (a finished step with `value` or `error`), `child` (a child was started: `child`), `sleep` (`until`),
+    `value` (now). `status` `started` marks a step that takes long and is not a result."""
+
+    at: str
+    """The operation's place in the code: scope and position, such as `3` or `1/2:0`."""
+    name: str
+    attempt: int
+    n: int
+    """Counts the writes of the attempt; (attempt, n) names the entry."""
+    kind: Literal["step", "child", "sleep", "value"] = "step"
+    status: Literal["done", "failed", "started"] = "done"
+    value: Payload | None = None
+    error: ErrorInfo | None = None
+    child: str | None = None
+    until: datetime | None = None
+    ms: float = 0.0
+    """Duration in milliseconds."""
+
+
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run tells its watchers, on `….delta`, `….custom`, `….message` (a list when several waited).
+
+    `type` is `delta`, `progress`, `message` or the name given to `ctx.emit`."""
+
+    at: str
+    attempt: int
+    n: int
+    type: str
+    data: Payload = NOTHING
+
+
+class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named result, on `cb.run.{root}.{run}.artifact`. Text and JSON inline as `text`, bytes as `base64`, large
+    by `ref`."""
+
+    at: str
+    attempt: int
+    n: int
+    name: str
+    media_type: str
+    size: int
+    digest: str
+    """`sha256:…` of the content."""
+    text: str | None = None
+    base64: bytes | None = None
+    ref: BlobRef | None = None

@@ -1,0 +1,37 @@
+"""Who serves what, and who is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from .run import RetryPolicy
+
+
+class AgentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`cb.agent.{name}`: what a worker registers, so that tasks find their agent before any worker is up again."""
+
+    name: str
+    topics: list[str] = []
+    version: str = ""
+    description: str = ""
+    retry: RetryPolicy = RetryPolicy()
+    timeout_s: float | None = None
+    input_schema: dict[str, Any] | None = None
+    output_schema: dict[str, Any] | None = None
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`cb.worker.{id}.beat`: a worker's heartbeat on core NATS; also its answer to a ping on `cb.worker.{id}`."""
+
+    id: str
+    agents: list[str]
+    concurrency: int
+    running: list[str] = []
+    """Runs it holds."""
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    draining: bool = False
+    actors: list[str] = []

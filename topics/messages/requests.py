@@ -1,0 +1,75 @@
+"""What anybody may ask for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .run import RunRecord, Status
+from .values import BlobRef, ErrorInfo, Payload
+from .work import Outcome
+
+
+class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request to create a run: body of `cb.rpc.submit`; on `cb.task.{topic}` the body is the input alone."""
+
+    agent: str | None = None
+    topic: str | None = None
+    input: Raw = Raw(b"null")
+    """The input as plain JSON, below the inline limit."""
+    input_ref: BlobRef | None = None
+    """Where the input lies, when it is larger."""
+    run: str | None = None
+    """The id to use."""
+    key: str | None = None
+    """Idempotency key: the same key and request give the same run."""
+    thread: str | None = None
+    metadata: dict[str, Any] | None = None
+    trace: str | None = None
+    run_at: datetime | float | None = None
+    """When it may begin: a time with a zone, or seconds from when the request is taken. The run exists before that."""
+
+    @property
+    def payload(self) -> Payload:
+        """The input as it travels in records."""
+        return Payload(json=self.input) if self.input_ref is None else Payload(ref=self.input_ref)
+
+    def carrying(self, payload: Payload) -> TaskRequest:
+        """The same request with this input."""
+        inline = payload.json if isinstance(payload.json, Raw) else Raw(b"null")
+        return msgspec.structs.replace(self, input=inline, input_ref=payload.ref)
+
+
+class SubmitReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Answer of `cb.rpc.submit`: `run` once it is durable (with `runs` when several agents serve the topic), or
+    `error`."""
+
+    run: str | None = None
+    runs: list[str] | None = None
+    status: Status | None = None
+    duplicate: bool = False
+    error: ErrorInfo | None = None
+
+
+class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `cb.cmd.{run}.{verb}`; the subject may name run and verb alone. An empty body is an empty command."""
+
+    run: str = ""
+    verb: str = ""
+    reason: str | None = None
+    dispatch: int = 0
+    attempt: int = 0
+    epoch: int = 0
+    worker: str | None = None
+    child: str | None = None
+    outcome: Outcome | None = None
+
+
+class CommandReply(Struct, frozen=True, omit_defaults=True):
+    """Answer of `cb.rpc.command`: the run after it, or `error`."""
+
+    record: RunRecord | None = None
+    error: ErrorInfo | None = None

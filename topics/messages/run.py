@@ -1,0 +1,111 @@
+"""The record of a run, and its states."""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from .values import VERSION, ErrorInfo, Payload
+
+
+class Status(enum.StrEnum):
+    """The states of a run."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    INPUT_REQUIRED = "input_required"
+    CANCEL_REQUESTED = "cancel_requested"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    INTERRUPTED = "interrupted"
+    ROLLED_BACK = "rolled_back"
+    TIMED_OUT = "timed_out"
+    REJECTED = "rejected"
+    ORPHANED = "orphaned"
+
+
+TERMINAL = frozenset(
+    {
+        Status.COMPLETED, Status.FAILED, Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK, Status.TIMED_OUT,
+        Status.REJECTED, Status.ORPHANED,
+    }
+)  # fmt: skip
+
+
+class RetryPolicy(Struct, frozen=True, omit_defaults=True):
+    """How failed attempts are repeated. Delays in seconds: `initial · factor^(failures-1)`, at most `maximum`."""
+
+    max_attempts: int = 3
+    initial: float = 1.0
+    factor: float = 2.0
+    maximum: float = 60.0
+    jitter: float = 0.1
+    """The part of the delay that is random, 0 to 1."""
+
+
+class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The whole of a run, body of every message on `cb.run.{root}.{run}.state`. Only the coordinator writes it."""
+
+    id: str
+    root: str
+    agent: str
+    status: Status
+    input: Payload
+    created_at: datetime
+    updated_at: datetime
+    v: int = VERSION
+    rev: int = 1
+    """Counts the states of this run from 1."""
+    parent: str | None = None
+    topic: str | None = None
+    thread: str | None = None
+    result: Payload | None = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    """Why the run is in this status, for people."""
+    attempt: int = 0
+    """How many attempts have begun."""
+    dispatch: int = 0
+    """How many work messages have been sent; only the newest may be claimed."""
+    failures: int = 0
+    """Failed attempts since the last suspension, counted against the retry policy."""
+    losses: int = 0
+    """Attempts lost with their process since the last suspension; too many mark a poison task."""
+    epoch: int = 0
+    """The cancel epoch."""
+    worker: str | None = None
+    lease: int = 0
+    """Stream sequence of the work message whose acknowledgement is owed by `worker`."""
+    delivery: int = 0
+    """How often that message had been delivered when it was claimed."""
+    waits: list[list[str]] | None = None
+    """Groups of children (the part of their id after `~`): the run wakes when one group is terminal as a whole."""
+    wake_at: datetime | None = None
+    retry: RetryPolicy | None = None
+    timeout_s: float | None = None
+    """Limit of one attempt, in seconds."""
+    detached: bool = False
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    steps: int = 0
+    """Steps journaled when the last attempt ended."""
+    metadata: dict[str, Any] | None = None
+    key: str | None = None
+    """Idempotency key it was created with."""
+    fingerprint: str | None = None
+    """Digest of the request that created it."""
+    trace: str | None = None
+    """W3C traceparent that the run's attempts are below: of the run's own span, or what the task came with when the
+    coordinator that created the run records no spans."""
+    trace_parent: str | None = None
+    """W3C traceparent of the parent of the run's own span."""
+
+    @property
+    def terminal(self) -> bool:
+        """Whether no command can change the run any more."""
+        return self.status in TERMINAL

@@ -1,0 +1,134 @@
+"""What workers and coordinators say to each other."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from .run import RunRecord, Status
+from .values import ErrorInfo, Payload
+
+
+class Work(Struct, frozen=True, omit_defaults=True):
+    """`cb.work.{agent}`: an attempt is ready."""
+
+    run: str
+    dispatch: int
+
+
+class Claim(Struct, frozen=True, omit_defaults=True):
+    """One work message that a worker wants to carry out."""
+
+    run: str
+    dispatch: int
+    lease: int
+    """Stream sequence of the work message."""
+    delivery: int = 1
+    """How often that message was delivered."""
+    agent: str = ""
+    """Whose queue it was found on: a run of another agent is not granted. Empty: not checked."""
+
+
+class ClaimRequest(Struct, frozen=True):
+    """`cb.rpc.claim`: several claims of one worker in one request."""
+
+    worker: str
+    claims: list[Claim]
+
+
+class Grant(Struct, frozen=True, omit_defaults=True):
+    """Answer to one claim. `granted`: carry it out. `gone`: acknowledge the message, there is nothing to do.
+    `later`: hand the message back, try again in a moment."""
+
+    run: str
+    verdict: Literal["granted", "gone", "later"]
+    fence: int = 0
+    """Stream sequence of the running state; every write of the attempt carries it."""
+    record: RunRecord | None = None
+
+
+class ClaimReply(Struct, frozen=True):
+    """Answers in the order of the claims."""
+
+    grants: list[Grant]
+
+
+class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an attempt ended: one entry of `cb.rpc.outcome`, or body of `cb.cmd.{run}.outcome`.
+
+    kinds: `completed` (value), `failed` (error), `suspended` (waits or wake_at), `released` (handed back unharmed),
+    `stopped` (ended after a cancel request), `timed_out`."""
+
+    run: str
+    attempt: int
+    kind: Literal["completed", "failed", "suspended", "released", "stopped", "timed_out"]
+    epoch: int = 0
+    worker: str | None = None
+    value: Payload | None = None
+    error: ErrorInfo | None = None
+    waits: list[list[str]] | None = None
+    wake_at: datetime | None = None
+    steps: int = 0
+
+
+class OutcomeRequest(Struct, frozen=True):
+    """`cb.rpc.outcome`: the outcomes of several attempts of one worker."""
+
+    outcomes: list[Outcome]
+
+
+class OutcomeVerdict(Struct, frozen=True, omit_defaults=True):
+    """`accepted` when the outcome is durable (now or before); `stale` when the attempt no longer owned the run;
+    `retry` when it could not be stored now."""
+
+    run: str
+    verdict: Literal["accepted", "stale", "retry"]
+    status: Status | None = None
+
+
+class OutcomeReply(Struct, frozen=True):
+    """Answers in the order of the outcomes."""
+
+    verdicts: list[OutcomeVerdict]
+
+
+class ChildRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One child to start."""
+
+    run: str
+    """Its id, from `child_run_id`."""
+    agent: str
+    input: Payload
+    detached: bool = False
+    metadata: dict[str, Any] | None = None
+    trace: str | None = None
+
+
+class ChildrenRequest(Struct, frozen=True, omit_defaults=True):
+    """`cb.rpc.children`: a running attempt starts children. Idempotent by their ids."""
+
+    parent: str
+    attempt: int
+    epoch: int
+    children: list[ChildRequest]
+    again: bool = False
+    """The request may have been carried out in part before."""
+
+
+class ChildState(Struct, frozen=True, omit_defaults=True):
+    """What a parent needs to know of a child."""
+
+    run: str
+    status: Status
+    agent: str = ""
+    result: Payload | None = None
+    error: ErrorInfo | None = None
+
+
+class ChildrenReply(Struct, frozen=True, omit_defaults=True):
+    """The children in the order of the request, or why none was started."""
+
+    children: list[ChildState] = []
+    error: ErrorInfo | None = None
