@@ -178,7 +178,7 @@ async def test_a_suspended_and_a_retried_run_have_one_span_with_several_attempts
         record = await ended(whole, spans, retried)
         found = await all_received(spans, only(spans.of_run(retried), "run ").trace, runs=1)
         check_run(found, record, "")
-        assert [one.attributes["callboard.outcome"] for one in attempts(found)] == ["failed", "failed", "completed"]
+        assert outcomes(found) == ["failed", "failed", "completed"]
         assert [one.failed for one in attempts(found)] == [True, True, False]
         assert "not at attempt 1" in attempts(found)[0].message
         assert attempts(found)[0].events == ("exception",)
@@ -197,21 +197,16 @@ async def test_a_suspended_and_a_retried_run_have_one_span_with_several_attempts
         record = await ended(whole, spans, slept)
         found = await all_received(spans, only(spans.of_run(slept), "run ").trace, runs=1)
         check_run(found, record, "")
-        assert [one.attributes["callboard.outcome"] for one in attempts(found)] == ["suspended", "completed"]
+        assert outcomes(found) == ["suspended", "completed"]
         assert only(found, "step before").attributes["callboard.attempt"] == 1
         assert only(found, "step after").attributes["callboard.attempt"] == 2
-        assert len({one.trace for one in spans.spans}) == 3, "each tree has a trace of its own"
 
-
-async def test_a_run_that_is_canceled_while_it_waits_has_its_span(
-    nats: ServerProcess, tmp_path: Path, spans: Collector
-) -> None:
-    async with traced(nats, tmp_path, spans) as (whole, _):
-        run = await whole.submit("nobody", None)
-        await whole.submitter.command(run, "cancel", "not needed")
-        record = await ended(whole, spans, run, Status.CANCELED)
-        check_run(spans.of_run(run), record, "")
-        assert not only(spans.of_run(run), "run ").failed
+        canceled = await whole.submit("nobody", None)
+        await whole.submitter.command(canceled, "cancel", "not needed")
+        record = await ended(whole, spans, canceled, Status.CANCELED)
+        check_run(spans.of_run(canceled), record, "")
+        assert not only(spans.of_run(canceled), "run ").failed
+        assert len({one.trace for one in spans.spans}) == 4, "each tree has a trace of its own"
 
 
 async def test_tasks_from_the_command_line_and_from_any_nats_client(
@@ -289,9 +284,8 @@ async def test_a_worker_that_is_killed_leaves_one_trace_and_the_next_attempt_is_
         assert attempts(found)[0].id in above, "the lost attempt's span went with its process; its steps had been sent"
 
 
-@pytest.mark.parametrize("traceparent", [None, TRACEPARENT])
 async def test_roles_that_record_nothing_pass_the_context_on(
-    nats: ServerProcess, tmp_path: Path, spans: Collector, traceparent: str | None
+    nats: ServerProcess, tmp_path: Path, spans: Collector
 ) -> None:
     """Only the worker records: its attempts are still one trace, below the client's span if there is one."""
     port = free_port()
@@ -303,19 +297,22 @@ async def test_roles_that_record_nothing_pass_the_context_on(
         await whole.ready()
         url = f"http://127.0.0.1:{port}"
         await up(url)
-        headers = {} if traceparent is None else {"traceparent": traceparent}
-        root = await post(url, {"agent": "branch", "input": 2}, **headers)
-        record = await whole.finished(root)
-        assert (record.trace, record.trace_parent) == (traceparent, None)
-        await spans.until(lambda: sum(one.name == "step second" for one in spans.spans) == 2)
-        await spans.until(lambda: any(one.name == "step after" for one in spans.spans))
-        await asyncio.sleep(0.3)
-        assert len({one.trace for one in spans.spans}) == 1
-        top = attempts(spans.of_run(root))
-        assert {one.parent for one in top} == {CLIENT if traceparent else ""}
-        children = [one for one in spans.spans if one.name == "attempt leaf"]
-        assert len(children) == 2
-        assert {one.parent for one in children} <= {one.id for one in top}
+        for above, headers in (("", {}), (CLIENT, {"traceparent": TRACEPARENT})):
+            root = await post(url, {"agent": "branch", "input": 2}, **headers)
+            record = await whole.finished(root)
+            assert (record.trace, record.trace_parent) == (headers.get("traceparent"), None)
+            await spans.until(lambda root=root: "completed" in outcomes(spans.of_run(root)))
+            top = attempts(spans.of_run(root))
+            assert {one.parent for one in top} == {above}
+            found = await all_received(spans, top[0].trace, runs=0)
+            children = [one for one in found if one.name == "attempt leaf"]
+            assert len(children) == 2
+            assert {one.parent for one in children} <= {one.id for one in top}
+            assert len({one.trace for one in spans.spans}) == (2 if headers else 1)
+
+
+def outcomes(found: list[Span]) -> list[str]:
+    return [one.attributes["callboard.outcome"] for one in attempts(found)]
 
 
 async def test_without_the_variables_nothing_is_recorded_and_nothing_imported(
