@@ -23,7 +23,7 @@ from ..agent import Agent, Terminal
 from ..publication import publication
 from .children import Children
 from .context import Context
-from .errors import AttemptEnded
+from .errors import AttemptEnded, StepFailed
 from .hold import Hold
 from .parts import Parts
 from .place import Places
@@ -205,7 +205,9 @@ class Attempt:
             error = error.exceptions[0]
         text = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
         info = failure(error, text)
-        cause = error.__cause__ if error.__cause__ is not None and isinstance(error, CallboardError) else error
+        cause = error
+        while isinstance(cause, StepFailed) and cause.__cause__ is not None:
+            cause = cause.__cause__
         details, places = dict(info.details or {}), fatal_places(error)
         if places:
             details |= {"attempt": self.record.attempt, "failed_steps": places[:_PLACES]}

@@ -82,7 +82,8 @@ class Children:
         self._to_start.append((request, future))
         if self._starter is None:
             self._starter = apart(self._start_all())
-        state = await future
+        with self._hold.working():  # suspended now, the run would wake before all of its children are started
+            state = await future
         if state.status in TERMINAL:
             self._ended[state.run] = state
         return state

@@ -40,6 +40,7 @@ class Member:
 
     def __init__(self, bus: Bus, host: Host, actor: Any, keeper: LeaseKeeper | None) -> None:
         self.bus, self.host, self.actor, self.keeper = bus, host, actor, keeper
+        self.dead = False
 
     async def kill(self) -> None:
         if self.keeper is not None:
@@ -47,8 +48,14 @@ class Member:
         self.bus.publish = lambda *_, **__: None  # type: ignore[method-assign]
         self.bus.client.write = lambda *_: None  # type: ignore[method-assign]
         await self.bus.client.close()
+        for task in list(getattr(self.actor, "_tasks", ())):
+            task.cancel()
+        await self.host.drain(0)
+        self.dead = True
 
     async def stop(self) -> None:
+        if self.dead:
+            return
         await self.host.drain()
         if self.keeper is not None:
             await self.keeper.stop()
