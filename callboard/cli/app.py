@@ -101,9 +101,9 @@ def options(
 
 
 def _register() -> None:
-    from . import agents, artifacts, deadletters, dev, doctor, publish, replay, roles, runs, tail, version
+    from . import agents, artifacts, check, deadletters, dev, doctor, publish, replay, roles, runs, tail, version
 
-    for module in (dev, roles, publish, runs, tail, replay, agents, artifacts, deadletters, doctor, version):
+    for module in (dev, roles, publish, runs, tail, replay, agents, artifacts, deadletters, doctor, check, version):
         module.register(app)
 
 

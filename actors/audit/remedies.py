@@ -1,0 +1,63 @@
+"""The messages that mend: each is one that a coordinator or worker publishes itself, and harmless where nothing is
+wrong. What they change is decided by the coordinator that takes them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...topics.bus import Bus
+from ...topics.client import head_bytes
+from ...topics.messages import Command, Outcome, RunRecord, Work, encode
+from ...topics.subjects import Subjects
+from ..coordinator.effects import Dispatch, Timer
+
+
+class Remedy(Struct, frozen=True):
+    """A message to publish."""
+
+    subject: str
+    data: bytes = b""
+    headers: dict[str, str] | None = None
+
+    async def apply(self, bus: Bus) -> None:
+        """Publishes it durably. Raises as `Bus.store` does."""
+        await bus.store(self.subject, self.data, head_bytes(self.headers) if self.headers else None)
+
+
+def dispatch(subjects: Subjects, owed: Dispatch) -> Remedy:
+    """The work message again: only the newest dispatch can be claimed, and only once."""
+    return Remedy(f"{subjects.work}.{owed.queue}", encode(Work(run=owed.run, dispatch=owed.dispatch)))
+
+
+def timer(subjects: Subjects, owed: Timer) -> Remedy:
+    """The timer again: it replaces one that is there, and one that comes late changes nothing."""
+    headers = {
+        "Nats-Schedule": f"@at {owed.at:%Y-%m-%dT%H:%M:%S.%f}Z",
+        "Nats-Schedule-Target": subjects.command(owed.run, owed.verb),
+    }
+    body = encode(Command(dispatch=owed.dispatch, epoch=owed.epoch))
+    return Remedy(f"{subjects.timer}.{owed.run}.{owed.verb}", body, headers)
+
+
+def sweep(subjects: Subjects, run: str) -> Remedy:
+    """Has a coordinator compare the run with what it is owed."""
+    return Remedy(subjects.command(run, "sweep"))
+
+
+def child(subjects: Subjects, parent: str) -> Remedy:
+    """Has a coordinator look at the children that a run waits for."""
+    return Remedy(subjects.command(parent, "child"), encode(Command()))
+
+
+def wake(subjects: Subjects, run: str, reason: str) -> Remedy:
+    """Gives a waiting run to a worker, which finds out what there is to wait for and starts what is missing."""
+    return Remedy(subjects.command(run, "wake"), encode(Command(reason=reason)))
+
+
+def release(subjects: Subjects, record: RunRecord) -> Remedy:
+    """Says for a worker that has forgotten an attempt that it is handed back unharmed."""
+    outcome = Outcome(
+        run=record.id, attempt=record.attempt, kind="released", epoch=record.epoch, worker=record.worker,
+        steps=record.steps,
+    )  # fmt: skip
+    return Remedy(subjects.command(record.id, "outcome"), encode(Command(outcome=outcome)))

@@ -1,0 +1,179 @@
+"""What live runs are owed, and whether it is there: one look, which may see what the next moment mends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+
+from ...store.log import Loaded, decode_record
+from ...topics import reads
+from ...topics.bus import Bus
+from ...topics.errors import InvalidMessage
+from ...topics.ids import root_of
+from ...topics.messages import RunRecord, Status
+from ..coordinator.effects import Dispatch, Timer, owed
+from . import remedies
+from .findings import Suspect, suspect
+from .inbox import Inbox
+from .queue import WorkQueue
+from .workers import Workers
+
+_PAGE = 500
+
+
+async def load(bus: Bus, runs: Sequence[str]) -> AsyncIterator[list[Loaded]]:
+    """The records of those of `runs` that exist, page by page. What cannot be read is left out: the pass over the log
+    has found it."""
+    for start in range(0, len(runs), _PAGE):
+        subjects = [bus.subjects.state(run) for run in runs[start : start + _PAGE]]
+        found = await reads.many_last(bus, bus.subjects.events, subjects)
+        yield [one for stored in found.values() if (one := _loaded(stored)) is not None]
+
+
+def _loaded(stored: reads.Stored) -> Loaded | None:
+    try:
+        return Loaded(decode_record(stored.data), stored.sequence)
+    except (InvalidMessage, RecursionError):
+        return None
+
+
+class Look:
+    """One look at the queues, and at some runs. Make it with `await Look.at(bus, ended)`.
+
+    `ended` knows runs that have ended, for certain; it may not know all."""
+
+    def __init__(self, bus: Bus, ended: Callable[[str], bool], inbox: Inbox, work: WorkQueue) -> None:
+        self._bus, self._ended = bus, ended
+        self.inbox, self._work = inbox, work
+        self._workers = Workers(bus)
+
+    @classmethod
+    async def at(cls, bus: Bus, ended: Callable[[str], bool]) -> Look:
+        """Reads the queues. Raises NotFound without the streams, BrokerError when the broker does not answer."""
+        return cls(bus, ended, await Inbox.read(bus), await WorkQueue.read(bus))
+
+    async def runs(self, runs: Sequence[str]) -> AsyncIterator[Suspect]:
+        """Loads the runs, and gives those that lack something."""
+        async for page in load(self._bus, runs):
+            await self._workers.ask(record.worker for record, _ in page if record.worker and self._asks(record))
+            children = await self._ended_children(record for record, _ in page)
+            for record, sequence in page:
+                if record.id not in self.inbox.expected:
+                    for one in self._lacks(record, sequence, children):
+                        yield one
+
+    async def missing(self, runs: Sequence[str]) -> AsyncIterator[str]:
+        """Those of `runs` that have no record, and no task in the INBOX that will give them one."""
+        for start in range(0, len(runs), _PAGE):
+            page = runs[start : start + _PAGE]
+            there = {one.record.id async for found in load(self._bus, page) for one in found}
+            for run in page:
+                if run not in there and run not in self.inbox.expected:
+                    yield run
+
+    def _lacks(self, record: RunRecord, sequence: int, children: dict[str, bool]) -> Iterator[Suspect]:
+        if record.terminal:
+            return
+        for effect in owed(record):
+            if isinstance(effect, Dispatch):
+                yield from self._dispatch(effect, sequence)
+            elif isinstance(effect, Timer):
+                yield from self._timer(effect, sequence)
+        if record.status is Status.WAITING:
+            yield from self._waiting(record, sequence, children)
+        elif record.status is Status.RUNNING:
+            yield from self._running(record, sequence)
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def _dispatch(self, effect: Dispatch, sequence: int) -> Iterator[Suspect]:
+        there = list(self._work.of(effect.run))
+        if any(one.queue == effect.queue and one.dispatch == effect.dispatch for one in there):
+            return
+        others = ", ".join(f"dispatch {one.dispatch} on {one.queue}" for one in there)
+        yield suspect(
+            "work_missing", effect.run,
+            f"it is queued without the work message of dispatch {effect.dispatch}"
+            + (f"; there is {others}" if others else ""),
+            expected=f"dispatch {effect.dispatch} on {self._bus.subjects.work}.{effect.queue}", sequence=sequence,
+            remedy=remedies.dispatch(self._bus.subjects, effect),
+        )  # fmt: skip
+
+    def _timer(self, effect: Timer, sequence: int) -> Iterator[Suspect]:
+        there = self.inbox.timers.get((effect.run, effect.verb))
+        if there is not None and (there.dispatch, there.epoch) == (effect.dispatch, effect.epoch):
+            return
+        stale = "" if there is None else f"; there is one of dispatch {there.dispatch}, cancel epoch {there.epoch}"
+        yield suspect(
+            "timer_missing", effect.run, f"it has no timer for {effect.verb} at {effect.at.isoformat()}{stale}",
+            expected=f"a schedule on {self._bus.subjects.timer}.{effect.run}.{effect.verb}", sequence=sequence,
+            remedy=remedies.timer(self._bus.subjects, effect),
+        )  # fmt: skip
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def _asks(self, record: RunRecord) -> bool:
+        return record.status is Status.RUNNING and not self._leased(record)
+
+    def _leased(self, record: RunRecord) -> bool:
+        return any(one.sequence == record.lease for one in self._work.of(record.id))
+
+    def _running(self, record: RunRecord, sequence: int) -> Iterator[Suspect]:
+        if self._leased(record):
+            return
+        state = self._workers.state(record.worker, record.id) if record.worker else "gone"
+        if state == "holds":
+            return
+        subjects = self._bus.subjects
+        remedy = {
+            "gone": remedies.sweep(subjects, record.id),
+            "forgot": remedies.release(subjects, record),
+        }.get(state)
+        what = {
+            "gone": "is gone", "forgot": "is alive and does not hold it", "silent": "does not answer",
+        }[state]  # fmt: skip
+        yield suspect(
+            "work_unclaimed", record.id,
+            f"attempt {record.attempt} is running, its work message {record.lease} is not there any more, and its "
+            f"worker {record.worker} {what}",
+            sequence=sequence, remedy=remedy,
+        )  # fmt: skip
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    async def _ended_children(self, records: Iterable[RunRecord]) -> dict[str, bool]:
+        """Of each child that a waiting run waits for and that exists: whether it has ended."""
+        wanted = {child for record in records for group in groups(record) for child in group}
+        found = {child: True for child in wanted if self._ended(child)}
+        async for page in load(self._bus, sorted(wanted - found.keys())):
+            found.update((record.id, record.terminal) for record, _ in page)
+        return found
+
+    def _waiting(self, record: RunRecord, sequence: int, children: dict[str, bool]) -> Iterator[Suspect]:
+        waits, subjects = groups(record), self._bus.subjects
+        over = next((group for group in waits if all(children.get(child) for child in group)), None)
+        absent = [child for group in waits for child in group if child not in children]
+        if over is not None:
+            names = ", ".join(over[:5]) + (f" and {len(over) - 5} more" if len(over) > 5 else "")
+            yield suspect(
+                "parent_forgotten", record.id, f"it waits for children that have all ended ({names})",
+                expected="it is woken when they have ended", sequence=sequence,
+                remedy=remedies.child(subjects, record.id),
+            )  # fmt: skip
+        elif absent:
+            yield suspect(
+                "wait_endless", record.id, f"it waits for a child that has no run ({absent[0]})", sequence=sequence,
+                remedy=remedies.wake(subjects, record.id, "a child that it waits for does not exist"),
+            )  # fmt: skip
+        elif not waits and record.wake_at is None:
+            yield suspect(
+                "wait_endless", record.id, "it waits for nothing", sequence=sequence,
+                remedy=remedies.wake(subjects, record.id, "there is nothing to wait for"),
+            )  # fmt: skip
+
+
+def groups(record: RunRecord) -> list[list[str]]:
+    """The groups of children that a run waits for, by their ids; none unless it waits."""
+    if record.status is not Status.WAITING:
+        return []
+    root = root_of(record.id)
+    return [[f"{root}~{child}" for child in group] for group in record.waits or () if group]

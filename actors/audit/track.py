@@ -1,0 +1,56 @@
+"""What the audit keeps of one run while it reads the log: a few numbers, and while the run lives what its journal has
+finished."""
+
+from __future__ import annotations
+
+from ...topics.messages import TERMINAL, RunRecord, Status, Step
+
+
+class Track:
+    """One run, as far as the log has been read."""
+
+    __slots__ = (
+        "_finished", "_seen", "attempt", "dispatch", "ended", "epoch", "late", "parent", "rev", "sequence", "status",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.status: Status | None = None
+        """None until the first state."""
+        self.rev = self.attempt = self.dispatch = self.epoch = self.sequence = 0
+        self.parent: str | None = None
+        self.ended = False
+        """Whether it has had a terminal state."""
+        self.late = False
+        """Whether something was written after that."""
+        self._seen: set[int] | None = None
+        self._finished: set[int] | None = None
+
+    def take(self, record: RunRecord, sequence: int) -> None:
+        """The next state, whatever was wrong with it."""
+        self.status, self.rev, self.sequence = record.status, record.rev, sequence
+        self.attempt, self.dispatch, self.epoch = record.attempt, record.dispatch, record.epoch
+        self.parent = record.parent
+        if record.status in TERMINAL:
+            self.ended = True
+            self._seen = self._finished = None
+
+    def fresh(self, step: Step) -> bool:
+        """Whether the entry comes for the first time: a repeated write may be stored twice."""
+        mark = step.attempt << 40 | step.n
+        if self._seen is None:
+            self._seen = set()
+        if mark in self._seen:
+            return False
+        self._seen.add(mark)
+        return True
+
+    def finish(self, step: Step) -> bool:
+        """Whether the step had not been finished before. A failed one may be executed again."""
+        mark = hash(step.at)
+        if self._finished is None:
+            self._finished = set()
+        if mark in self._finished:
+            return False
+        if step.status == "done":
+            self._finished.add(mark)
+        return True
