@@ -162,10 +162,12 @@ class Stage:
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_WITHIN_S
-        while lacking := [role.name for role in self.roles if not role.greeting]:
+        while lacking := [role for role in self.roles if not role.greeting]:
             self.check()
             if time.monotonic() > deadline:
-                raise DemoError(f"not ready within {READY_WITHIN_S:g} s: {', '.join(lacking)}")
+                names = ", ".join(role.name for role in lacking)
+                told = f"not ready within {READY_WITHIN_S:g} s: {names}. The last log lines of the first:"
+                raise DemoError(f"{told}\n{lacking[0].tail()}")
             self._patience.pause(0.05)
 
     def check(self) -> None:
