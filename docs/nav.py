@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 SECTIONS = {
     "Start": ["index", "cli", "configuration", "deployment"],
     "How it works": ["architecture", "guarantees", "glossary"],
-    "Reference": ["http", "wire-protocol", "types", "errors", "metrics", "logging"],
+    "Reference": ["http", "wire-protocol", "types", "errors", "telemetry"],
     "Project": ["performance", "dependencies"],
 }
 LAST = "Project"
