@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | INBOX | `cb.task.*`, `cb.cmd.>`, `cb.timer.>` | work queue, message schedules |
 | WORK | `cb.work.*` | work queue |
-| EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*` | limits; republished on `cb.live.>` |
+| EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*`, `cb.schedule.*` | limits; republished on `cb.live.>` |
 | TOPICS | `cb.topic.*.*`, stored as `cb.topic.{topic}.{partition}.{key}` | limits; republished on `cb.live.topic.>` |
 | ACTORS | `cb.actor.*.*` | the last message of each subject |
 | DEAD | `cb.dead.*` | limits |
@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import Any
 
@@ -23,6 +24,9 @@ from .units import nanoseconds
 
 _DAY_S = 86_400
 _EXISTS = 10058
+_ABILITIES = ("allow_msg_ttl", "allow_msg_schedules")
+
+log = logging.getLogger(__name__)
 
 
 def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str, Any]]:
@@ -55,7 +59,8 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
         | kept
         | {
             "name": subjects.events,
-            "subjects": [f"{ns}.run.>", f"{ns}.thread.>", f"{ns}.agent.*"],
+            "subjects": [f"{ns}.run.>", f"{ns}.thread.>", f"{ns}.agent.*", f"{ns}.schedule.*"],
+            "allow_msg_ttl": True,  # what says `never` outlives the retention
             "republish": {"src": f"{ns}.>", "dest": f"{ns}.live.>"},
         },
         common
@@ -75,7 +80,8 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
 
 
 async def ensure_streams(bus: Bus, settings: BrokerSettings) -> None:
-    """Creates the streams that do not exist yet; an existing stream is left as its operator configured it.
+    """Creates the streams that do not exist yet; an existing stream is left as its operator configured it, but for
+    subjects and abilities that it lacks because an older version made it: those are added.
 
     Also gives the bus the installation's secret, kept in the INBOX stream's metadata. Safe to run by many at once."""
     for config in declarations(bus.subjects, settings):
@@ -83,8 +89,35 @@ async def ensure_streams(bus: Bus, settings: BrokerSettings) -> None:
         info = await bus.api(f"STREAM.INFO.{name}", missing_ok=True)
         if info is None:
             info = await _create(bus, config)
+        elif (lacking := _lacking(config, info["config"])) is not None:
+            info = await bus.api(f"STREAM.UPDATE.{name}", lacking) or info
+            log.info("stream %s was made by an older version: its configuration is completed", name)
         if name == bus.subjects.inbox:
             bus.salt = (info["config"].get("metadata") or {}).get(bus.subjects.salt_key, bus.subjects.namespace)
+        elif name == bus.subjects.events:
+            bus.replicas = int(info["config"].get("num_replicas", 1))
+
+
+def _lacking(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, Any] | None:
+    """The configuration of a stream with what it lacks; None when it lacks nothing."""
+    here: list[str] = found.get("subjects") or []
+    subjects = [one for one in wanted["subjects"] if not any(_covers(wide, one) for wide in here)]
+    abilities = {name: True for name in _ABILITIES if wanted.get(name) and not found.get(name)}
+    if not subjects and not abilities:
+        return None
+    kept = [one for one in here if not any(_covers(new, one) for new in subjects)]
+    return found | abilities | {"subjects": kept + subjects}
+
+
+def _covers(wide: str, subject: str) -> bool:
+    """Whether every subject that `subject` stands for is one of those of `wide`."""
+    patterns, tokens = wide.split("."), subject.split(".")
+    for place, pattern in enumerate(patterns):
+        if pattern == ">":
+            return len(tokens) > place
+        if place >= len(tokens) or tokens[place] == ">" or pattern not in ("*", tokens[place]):
+            return False
+    return len(patterns) == len(tokens)
 
 
 async def _create(bus: Bus, config: dict[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,8 @@ class Subjects:
     """The subjects and streams of one installation, below its namespace."""
 
     __slots__ = (
-        "actor", "actors", "ask", "blobs", "cmd", "dead", "events", "inbox", "live", "namespace", "rpc", "run",
-        "salt_key", "task", "thread", "timer", "topic", "topics", "work", "work_stream", "worker",
+        "actor", "actors", "ask", "blobs", "cmd", "dead", "events", "fires", "inbox", "live", "namespace", "rpc",
+        "run", "salt_key", "schedules", "task", "thread", "timer", "topic", "topics", "work", "work_stream", "worker",
     )  # fmt: skip
 
     def __init__(self, namespace: str = "cb") -> None:
@@ -45,6 +45,7 @@ class Subjects:
         self.topic, self.rpc, self.worker = f"{namespace}.topic", f"{namespace}.rpc", f"{namespace}.worker"
         self.actor, self.actors = f"{namespace}.actor", f"{namespace}_ACTORS"
         self.ask, self.live = f"{namespace}.ask", f"{namespace}.live"
+        self.schedules, self.fires = f"{namespace}.schedule", f"{namespace}.task.@schedule"
         self.salt_key = "callboard.salt"
 
     def event(self, run: str, kind: str) -> str:
@@ -82,6 +83,14 @@ class Subjects:
     def agent(self, name: str) -> str:
         """`cb.agent.{name}`: the last registration of an agent."""
         return f"{self.namespace}.agent.{require_token('agent', name)}"
+
+    def schedule(self, name: str) -> str:
+        """`cb.schedule.{name}`: the last definition of a schedule."""
+        return f"{self.schedules}.{require_token('schedule', name)}"
+
+    def schedule_timer(self, name: str, due: str = "*") -> str:
+        """`cb.timer.@schedule.{name}.{due}`: the timer of one due time (Unix milliseconds), or of all."""
+        return f"{self.timer}.@schedule.{require_token('schedule', name)}.{due}"
 
     def live_of(self, subject: str) -> str:
         """The core subject on which the broker republishes what was stored on `subject`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -86,7 +87,7 @@ class Coordinator(Actor):
         self._routing = Routing(bus, AgentRegistry(bus))
         self._registered = asyncio.Event()
         self._intake = Intake(bus, self._log, self._ledger, self._carrier, self._routing, tracing, self._registered.set)
-        self._fires = Fires(bus, self._intake.scheduled)
+        self._fires = Fires(bus, partial(self._intake.submit, compare=False))
         self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
         self._liveness = Liveness(bus, self._commands.lost)
         self._dead = DeadLetters(bus)
@@ -190,7 +191,9 @@ class Coordinator(Actor):
     async def _on_command_request(self, message: Message) -> None:
         try:
             command = _parsed(_decode_command, message, "command")
-            reply = CommandReply(record=await self._commands.execute(command))
+            record = await self._commands.execute(command)
+            alive = await self._commands.alive(command.run) if command.verb == "cancel" else None
+            reply = CommandReply(record=record, alive=alive)
         except CallboardError as error:
             reply = CommandReply(error=info_of(error))
         self._answer(message, encode(reply))
@@ -237,12 +240,12 @@ class Coordinator(Actor):
         return Grant(run=claim.run, verdict="gone")
 
     def _fitting(self, grants: list[Grant]) -> list[Grant]:
-        """As many records as one message holds; the others are claimed again, which finds them granted."""
+        """As many records as one message holds; of the others the workers read them in the log."""
         room = int(self._bus.max_payload * _REPLY_PART)
         fitting = []
         for grant in grants:
             room -= len(encode(grant))
-            fitting.append(grant if room > 0 or grant.verdict != "granted" else Grant(run=grant.run, verdict="later"))
+            fitting.append(grant if room > 0 else msgspec.structs.replace(grant, record=None))
         return fitting
 
     async def _on_outcomes(self, message: Message) -> None:

@@ -26,6 +26,7 @@ from ...topics.errors import (
 from ...topics.ids import derived_run_id, is_run_id, keyed_run_id, new_run_id, require_run_id, root_of
 from ...topics.messages import (
     BlobRef,
+    CancelOrder,
     ChildrenReply,
     ChildrenRequest,
     ChildRequest,
@@ -40,11 +41,13 @@ from ...topics.messages import (
 )
 from ...topics.pull import Delivery
 from ...topics.subjects import require_token
+from . import delay
 from .carrier import Carrier
 from .effects import Dispatch
 from .ledger import Ledger
 from .routing import Routing
 from .tracing import RunTracing
+from .transitions import Cancel
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ def fingerprint(request: TaskRequest) -> str:
     for part in (request.agent, request.topic, request.thread):
         digest.update(b"\0" + (part or "").encode())
     digest.update(canonical(msgspec.json.encode(request.metadata or {})))
+    digest.update(delay.text(request.run_at).encode())
     return digest.hexdigest()
 
 
@@ -88,7 +92,8 @@ class Intake:
 
         Only what its publisher has named can have been named before, for something else."""
         request = self.task_request(delivery)
-        await self.submit(request, compare=request.key is not None or "Callboard-Run" in delivery.headers)
+        named = request.key is not None or "Callboard-Run" in delivery.headers
+        await self.submit(request, compare=named, taken=units.utc(delivery.stored_ms / 1000))
 
     def task_request(self, delivery: Delivery) -> TaskRequest:
         """A task as published: the body is the input. Raises InvalidMessage, InvalidRunId."""
@@ -105,18 +110,20 @@ class Intake:
             thread=headers.get("Callboard-Thread"),
             metadata=_metadata(headers.get("Callboard-Metadata")),
             trace=(headers.get(trace.HEADER) or "")[:_TRACE_CHARS] or None,
+            run_at=delay.of_header(headers.get(delay.HEADER)),
         ).carrying(value)
 
-    async def submit(self, request: TaskRequest, *, compare: bool = True) -> SubmitReply:
-        """Creates the run or runs of a request; the answer's runs are durable.
+    async def submit(self, request: TaskRequest, *, compare: bool = True, taken: datetime | None = None) -> SubmitReply:
+        """Creates the run or runs of a request; the answer's runs are durable. A delay counts from `taken`, else now.
 
         Raises InvalidInput, IdempotencyConflict (same id or key, other request; only if `compare`), BrokerError."""
         self._check(request)
         request = self._with_run(request)
         if len(request.input) > self._bus.inline_limit:
             request = request.carrying(await self._blobs.payload(bytes(request.input)))
-        assert request.run is not None
         mark = fingerprint(request) if compare or request.key else None
+        request = msgspec.structs.replace(request, run_at=delay.moment(request.run_at, taken or units.now()))
+        assert request.run is not None
         agents: Sequence[str] = (request.agent,) if request.agent else await self._routing.serving(request.topic or "")
         created, first = await self._create(self._record(request, request.run, agents[0] if agents else "", mark))
         _require_same(first.record, mark)
@@ -164,6 +171,7 @@ class Intake:
             raise InvalidInput(
                 f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run
             )
+        delay.require_valid(request.run_at)
         if request.thread is not None:
             require_token("thread", request.thread)
         if request.key is not None and not 0 < len(request.key) <= _KEY_CHARS:
@@ -187,6 +195,9 @@ class Intake:
             reason = f"no agent serves topic {request.topic!r} yet; start a worker that does"
         elif info is None:
             reason = f"no worker has registered agent {agent!r} yet; start one"
+        wake_at = delay.to_come(request.run_at, now)
+        if wake_at is not None:
+            reason = f"begins at {wake_at:%Y-%m-%d %H:%M:%S} UTC" + (f"; {reason}" if reason else "")
         return RunRecord(
             id=run,
             root=root_of(run),
@@ -202,6 +213,7 @@ class Intake:
             fingerprint=mark,
             dispatch=1,
             reason=reason,
+            wake_at=wake_at,
             trace=request.trace,
             retry=info.retry if info else None,
             timeout_s=info.timeout_s if info else None,
@@ -210,6 +222,10 @@ class Intake:
     async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """The record and its work message, written side by side; whichever of the two is lost is written again."""
         record = self._tracing.placed(record)
+        if record.wake_at is not None:  # its timer follows once it is there
+            created, loaded = await self._ledger.create(record)
+            await self._carrier.settle(loaded)
+            return created, loaded
         work = Dispatch(record.agent or f"@{record.topic}", record.id, record.dispatch)
         written = self._log.append_state(record, 0)
         dispatched = self._carrier.begin_dispatch(work)
@@ -242,6 +258,7 @@ class Intake:
             )
             return ChildrenReply(error=error)
         records = await self._start_children(record, request)
+        await self._cancel_if_late(record, records)
         states: list[ChildState] = []
         room = int(self._bus.max_payload * _REPLY_PART)
         for child in records:
@@ -270,6 +287,19 @@ class Intake:
             return found
 
         return list(await asyncio.gather(*(one(child) for child in request.children)))
+
+    async def _cancel_if_late(self, before: RunRecord, children: list[RunRecord]) -> None:
+        """A cancel of the parent that came while its children were written may not have seen them: they get it here."""
+        loaded = await self._ledger.load(before.id)
+        order = loaded.record.cancel if loaded else None
+        if order is None:
+            return
+        theirs = CancelOrder(action=order.action, by=order.by or before.id)
+        for child in children:
+            if not child.detached:
+                applied = await self._ledger.apply(child.id, Cancel("its parent was canceled", theirs))
+                if applied.loaded is not None:
+                    await self._carrier.settle(applied.loaded)
 
     def _child_record(self, parent: RunRecord, child: ChildRequest, now: datetime) -> RunRecord:
         require_token("agent", child.agent)

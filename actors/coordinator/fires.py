@@ -1,0 +1,121 @@
+"""What a coordinator does for schedules: make the run of each due time that has come, and keep the timers armed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from ...store.log import EventLog
+from ...store.schedules import Schedules
+from ...topics import units
+from ...topics.bus import Bus
+from ...topics.errors import CallboardError, InvalidMessage, NotFound
+from ...topics.messages import SubmitReply, TaskRequest
+from ...topics.pull import Delivery
+from ...topics.schedules import Fire, Schedule, due_after, due_by
+from ...topics.subjects import require_token
+
+log = logging.getLogger(__name__)
+
+LATE_S = 10.0
+"""A due time whose timer fired later than this, by the broker's clock, has been missed: the schedule's policy says what
+becomes of it."""
+WATCH_S = 10.0
+_LOOK_BACK = timedelta(hours=1)
+_decode = msgspec.json.Decoder(Fire).decode
+
+
+class Fires:
+    """Serves `cb.task.@schedule`. `submit` creates a run, and finds it when it is there."""
+
+    def __init__(self, bus: Bus, submit: Callable[[TaskRequest], Awaitable[SubmitReply]]) -> None:
+        self._submit = submit
+        self._schedules, self._log = Schedules(bus), EventLog(bus)
+
+    async def fire(self, delivery: Delivery) -> None:
+        """A due time has come. Raises InvalidMessage, and what the creation of a run raises.
+
+        The next timers come first: if this coordinator dies here, the schedule goes on."""
+        fire = _parsed(delivery)
+        try:
+            schedule = await self._schedules.get(fire.name)
+        except NotFound:
+            log.info("a timer of schedule %s fired after it was removed", fire.name)
+            return
+        if schedule.paused or schedule.token != fire.token or fire.due <= schedule.since:
+            log.info("a timer of schedule %s fired after it was paused or replaced", fire.name)
+            return
+        fired = units.utc(delivery.stored_ms / 1000)
+        await self._schedules.arm(schedule, max(fired, fire.due))
+        if await self._counts(schedule, fire.due, fired):
+            await self._submit(_task(schedule, fire.due))
+
+    async def _counts(self, schedule: Schedule, due: datetime, fired: datetime) -> bool:
+        """Whether this due time gets its run. Of several that were missed the newest stands for all."""
+        if fired - due <= timedelta(seconds=LATE_S):
+            return True
+        if schedule.missed == "skip" and schedule.at is None:
+            log.warning("schedule %s: %s was missed and is skipped", schedule.name, due.isoformat())
+            return False
+        newest = due_by(schedule, fired)
+        if newest is None or newest <= due:
+            return True
+        log.warning("schedule %s: %s was missed, one run makes up for all", schedule.name, due.isoformat())
+        await self._schedules.arm_at(schedule, newest)
+        return False
+
+    async def watch(self) -> None:
+        """Now and then: arms schedules that have no timer, because a process died between two writes."""
+        while True:
+            try:
+                await self.mend()
+            except CallboardError as error:
+                log.info("schedules are looked at again: %s", error)
+            await asyncio.sleep(WATCH_S)
+
+    async def mend(self) -> None:
+        """Arms each schedule that should have a timer and has none; a due time of the last hour that has no run fires
+        at once."""
+        active = [one for one in await self._schedules.all() if not one.paused]
+        if not active:
+            return
+        armed, now = await self._schedules.armed(), await self._schedules.now()
+        for schedule in active:
+            if schedule.name in armed:
+                continue
+            newest = due_by(schedule, now)
+            if newest is not None and now - newest < _LOOK_BACK and not await self._has_run(schedule, newest):
+                await self._schedules.arm_at(schedule, newest)
+            if due_after(schedule, now) is not None:
+                log.info("schedule %s had no timer: armed again", schedule.name)
+                await self._schedules.arm(schedule, now)
+
+    async def _has_run(self, schedule: Schedule, due: datetime) -> bool:
+        return await self._log.load(schedule.run_at(due)) is not None
+
+
+def _parsed(delivery: Delivery) -> Fire:
+    try:
+        fire = _decode(delivery.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidMessage(f"not a fire of a schedule: {error}", subject=delivery.subject) from error
+    if fire.due.tzinfo is None:
+        raise InvalidMessage("the due time of a fire has no time zone", subject=delivery.subject)
+    require_token("schedule", fire.name)
+    return fire
+
+
+def _task(schedule: Schedule, due: datetime) -> TaskRequest:
+    """The task of one due time; the run tells in its metadata which schedule it comes from."""
+    marks = {"schedule": schedule.name, "scheduled_for": due.isoformat(timespec="milliseconds")}
+    return TaskRequest(
+        agent=schedule.agent,
+        topic=schedule.topic,
+        run=schedule.run_at(due),
+        thread=schedule.thread,
+        metadata=(schedule.metadata or {}) | marks,
+    ).carrying(schedule.input)
