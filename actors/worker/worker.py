@@ -15,11 +15,12 @@ from ...store.agents import AgentRegistry
 from ...store.blobs import Blobs
 from ...store.deadletters import DeadLetters
 from ...store.errors import info_of
+from ...store.log import EventLog
 from ...topics.bus import Bus
 from ...topics.client import Message
 from ...topics.errors import CallboardError, InvalidInput, InvalidMessage
 from ...topics.ids import new_token
-from ...topics.messages import Claim, Command, Grant, Work
+from ...topics.messages import Claim, Command, Grant, RunRecord, Work
 from ...topics.pull import Delivery, Puller
 from ...topics.units import nanoseconds
 from ..actor import Actor, SignalSource, Source
@@ -208,11 +209,19 @@ class AgentWorker(Actor):
             case _:
                 return await self._carry_out(grant)
 
+    async def _record_of(self, grant: Grant) -> RunRecord | None:
+        """The record of a grant that did not fit into the answer; None when the run has moved on since."""
+        loaded = await EventLog(self._bus).load_current(grant.run)
+        return loaded.record if loaded is not None and loaded.sequence == grant.fence else None
+
     async def _carry_out(self, grant: Grant) -> bool:
         """Whether the run has taken the attempt's outcome. Otherwise its message may be another worker's lease by now,
         which an acknowledgement from here would end; it is left to be delivered again."""
-        assert grant.record is not None
+        if grant.record is None:
+            grant = msgspec.structs.replace(grant, record=await self._record_of(grant))
         record = grant.record
+        if record is None:
+            return False
         attempt = Attempt(
             self._bus,
             self._blobs,

@@ -47,6 +47,7 @@ class Grant(Struct, frozen=True, omit_defaults=True):
     fence: int = 0
     """Stream sequence of the running state; every write of the attempt carries it."""
     record: RunRecord | None = None
+    """As the attempt begins; left out when the answer had no room: it is the message with sequence `fence`."""
 
 
 class ClaimReply(Struct, frozen=True):
