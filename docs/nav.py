@@ -9,7 +9,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 
 SECTIONS = {
-    "Start": ["index", "cli", "configuration", "deployment"],
+    "Start": ["index", "agents", "actors", "schedules", "cli", "configuration", "deployment"],
     "How it works": ["architecture", "guarantees", "glossary"],
     "Reference": ["http", "wire-protocol", "types", "errors", "telemetry"],
     "Project": ["performance", "dependencies"],
