@@ -159,9 +159,9 @@ def gateway(
 
     chosen = globals_of(ctx)
     where = place(chosen)
-    settings = load(
-        GatewaySettings, host=host, port=port, projection=projection, shutdown_grace_s=where.runtime.grace_s
-    )
+    settings = load(GatewaySettings, host=host, port=port, projection=projection)
+    if "shutdown_grace_s" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"shutdown_grace_s": max(0.1, where.runtime.grace_s)})
 
     async def main(shutdown: Shutdown) -> int | None:
         return await _serve(settings, where, shutdown, with_projector=with_projector)
