@@ -7,7 +7,7 @@ Times are the broker's: the clock of the process that defines a schedule, and th
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -86,6 +86,8 @@ class Schedules:
         InvalidInput for what cannot be, before anything is stored; Conflict when somebody else wrote it meanwhile;
         Unavailable, StorageFull."""
         now = await self.now()
+        if at is not None and at.tzinfo is not None:
+            at = datetime.fromtimestamp(due_ms(at) / 1000, UTC)  # due times have milliseconds
         schedule = Schedule(
             name=name, token=new_token(), created_at=now, since=now, input=Payload(json=msgspec.Raw(b"null")),
             cron=cron, zone=zone, every_s=every_s, at=at, topic=topic, agent=agent, thread=thread,

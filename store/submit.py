@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -61,13 +62,17 @@ class Submitter:
         key: str | None = None,
         metadata: dict[str, Any] | None = None,
         trace: str | None = None,
+        run_at: datetime | float | None = None,
     ) -> int:
         """Publishes a task, input given as JSON, on `cb.task.{topic}`; returns its sequence in the INBOX stream once it
-        is stored. A coordinator creates the run when one is there. Raises Unavailable, StorageFull, InvalidSubject."""
+        is stored. A coordinator creates the run when one is there; it begins at `run_at` (a time with a zone, or
+        seconds from now), or at once. Raises Unavailable, StorageFull, InvalidSubject."""
         headers = {"Nats-Msg-Id": new_token(20)}  # a repeated publish is stored once
         if run is not None:
             headers["Callboard-Run"] = require_run_id(run)
         given = {"Callboard-Thread": thread, "Callboard-Key": key, "traceparent": trace}
+        if run_at is not None:
+            given["Callboard-Run-At"] = run_at.isoformat() if isinstance(run_at, datetime) else f"{run_at!r}"
         headers |= {name: text for name, text in given.items() if text is not None}
         if metadata:
             headers["Callboard-Metadata"] = encode(metadata).decode()
