@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -262,23 +263,26 @@ async def cli(whole: System, *words: str, **environment: str) -> str:
     return out.decode()
 
 
-async def test_a_worker_that_is_killed_leaves_one_trace_and_the_next_attempt_is_in_it(
+async def test_a_worker_and_a_coordinator_are_killed_and_their_successors_go_on_with_the_trace(
     nats: ServerProcess, tmp_path: Path, spans: Collector
 ) -> None:
     told = QUICK | {"OTEL_EXPORTER_OTLP_ENDPOINT": spans.url}
     async with system(nats.url, tmp_path) as whole:
-        whole.start("coordinator", **told)
+        creator = whole.start("coordinator", **told)
         first = whole.start("worker", **told)
         await whole.ready()
         run = await whole.submit("job", {"steps": 6, "seconds": 0.3})
         await spans.until(lambda: len(spans.of_run(run)) >= 2)
         whole.kill(first)
+        whole.kill(creator)
+        whole.start("coordinator", **told)
         whole.start("worker", **told)
         await ended(whole, spans, run)
         await spans.until(lambda: bool(attempts(spans.of_run(run))))
         found = spans.of_run(run)
         assert len({one.trace for one in found}) == 1
         assert [one.attributes["callboard.attempt"] for one in attempts(found)] == [2]
+        assert attempts(found)[0].parent == only(found, "run ").id, "fixed by one coordinator, recorded by another"
         above = {one.parent for one in found if one.name == "step slow"}
         assert len(above) == 2
         assert attempts(found)[0].id in above, "the lost attempt's span went with its process; its steps had been sent"
@@ -301,7 +305,7 @@ async def test_roles_that_record_nothing_pass_the_context_on(
             root = await post(url, {"agent": "branch", "input": 2}, **headers)
             record = await whole.finished(root)
             assert (record.trace, record.trace_parent) == (headers.get("traceparent"), None)
-            await spans.until(lambda root=root: "completed" in outcomes(spans.of_run(root)))
+            await spans.until(partial(has_completed, spans, root))
             top = attempts(spans.of_run(root))
             assert {one.parent for one in top} == {above}
             found = await all_received(spans, top[0].trace, runs=0)
@@ -309,6 +313,10 @@ async def test_roles_that_record_nothing_pass_the_context_on(
             assert len(children) == 2
             assert {one.parent for one in children} <= {one.id for one in top}
             assert len({one.trace for one in spans.spans}) == (2 if headers else 1)
+
+
+def has_completed(spans: Collector, run: str) -> bool:
+    return "completed" in outcomes(spans.of_run(run))
 
 
 def outcomes(found: list[Span]) -> list[str]:
