@@ -53,20 +53,24 @@ class Retry:
     """Errors that are not repeated although `on` names them."""
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or self.factor < 1 or not 0 <= self.jitter <= 1:
+        if self.max_attempts < 1 or not self.factor >= 1 or not 0 <= self.jitter <= 1:  # "not" refuses nan as well
             raise InvalidInput(f"{self}: max_attempts and factor are at least 1, jitter is 0 to 1")
         if self.initial < timedelta(0) or self.maximum < timedelta(0):
             raise InvalidInput(f"{self}: delays cannot be negative")
 
     def covers(self, error: BaseException) -> bool:
         """Whether this error is worth another try."""
-        if isinstance(error, Terminal | codec.EncodeError | codec.DecodeError):
+        if isinstance(error, (Terminal, codec.EncodeError, codec.DecodeError, *self.never)):
             return False
         if isinstance(error, Retryable):
             return True
-        if isinstance(error, CallboardError) and type(error) not in self.on:
+        if isinstance(error, CallboardError) and not isinstance(error, self._own()):
             return error.retryable
-        return isinstance(error, self.on) and not isinstance(error, self.never)
+        return isinstance(error, self.on)
+
+    def _own(self) -> tuple[type[BaseException], ...]:
+        """Of `on` what means Callboard's own errors, which otherwise say themselves whether a retry helps."""
+        return tuple(kind for kind in self.on if issubclass(kind, CallboardError))
 
     def policy(self) -> RetryPolicy:
         """Its part that the coordinator needs."""
@@ -142,7 +146,10 @@ def agent(
             raise InvalidInput(
                 f"agent {name!r} must be an async function: write `async def {getattr(fn, '__name__', '')}`"
             )
-        input_type, result_type = codec.handler_types(fn)
+        try:
+            input_type, result_type = codec.handler_types(fn)
+        except TypeError as error:
+            raise InvalidInput(f"agent {name!r}: {error}") from error
         doc = (inspect.getdoc(fn) or "").partition("\n")[0]
         return Agent(
             name=name,
