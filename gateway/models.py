@@ -155,9 +155,29 @@ class RunTree(Model):
 
 
 class CancelRequest(Asked):
-    """Why the run is cancelled."""
+    """What is canceled, how it ends, and why."""
 
+    scope: Literal["run", "tree", "children"] = "tree"
+    """`tree`: the run and all that it has started; `run`: the run alone; `children`: what is below it."""
+    action: Literal["cancel", "interrupt", "rollback"] = "cancel"
+    """How the runs end: canceled, interrupted (everything is kept), or rolled_back (the thread is as before)."""
     reason: Annotated[str, Field(max_length=1000)] | None = None
+
+
+class AliveOut(Model):
+    """A run that a cancel has reached and that has not ended yet."""
+
+    run: str
+    agent: str
+    status: Status
+    worker: str | None = None
+    reason: str | None = None
+
+
+class RunCanceled(Run):
+    """The run after its cancel, and what is still alive in its tree (at most 100 runs)."""
+
+    alive: list[AliveOut] = []
 
 
 class StepOut(Model):

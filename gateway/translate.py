@@ -15,6 +15,7 @@ from ..store.threads import Posted
 from ..topics.messages import (
     TERMINAL,
     AgentInfo,
+    Alive,
     Artifact,
     BlobRef,
     ErrorInfo,
@@ -81,6 +82,15 @@ def run(record: RunRecord, sequence: int | None = None) -> out.Run:
         failures=record.failures, epoch=record.epoch, worker=record.worker, waits=record.waits, wake_at=record.wake_at,
         timeout_s=record.timeout_s, detached=record.detached, idempotency_key=record.key,
     )  # fmt: skip
+
+
+def canceled(record: RunRecord, alive: list[Alive]) -> out.RunCanceled:
+    """A run after its cancel, and what still lives."""
+    living = [
+        out.AliveOut(run=one.run, agent=one.agent, status=one.status, worker=one.worker, reason=one.reason)
+        for one in alive
+    ]
+    return out.RunCanceled(**run(record).model_dump(), alive=living)
 
 
 def summary(record: RunRecord) -> out.RunSummary:

@@ -13,8 +13,10 @@ class RuntimeSettings(BaseSettings):
 
     concurrency: int = Field(16, ge=1)
     """Runs that one worker process carries out at the same time."""
-    lease_s: float = Field(30.0, gt=0)
+    lease_s: float = Field(10.0, gt=0)
     """How long a work message stays with a worker that no longer renews it; a killed worker is seen sooner."""
+    cancel_grace_s: float = Field(30.0, gt=0)
+    """How long a worker may take to confirm that a canceled run has stopped, before the run ends without it."""
     grace_s: float = Field(10.0, ge=0)
     """How long a process that was told to stop may finish or hand back what it holds."""
     beat_s: float = Field(1.0, gt=0)

@@ -1,7 +1,7 @@
 """What is durable: the event log, checkpoints, blobs, artifacts and the projection. Knows `topics`.
 
-`log` is the truth; `journal`, `artifacts` and `threads` read it by their own nouns; `blobs` holds what is too large for a
-message; `deadletters` what was set aside; `agents` the registrations; `submit` is how anybody asks for runs;
+`log` is the truth; `journal`, `artifacts` and `threads` read it by their own nouns; `blobs` holds what is too large
+for a message; `deadletters` what was set aside; `agents` the registrations; `submit` is how anybody asks for runs;
 `projection/` is the read model in SQLite.
 """
 

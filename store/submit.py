@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ..topics.bus import Bus
 from ..topics.client import Message, head_bytes
 from ..topics.errors import BrokerError, CallboardError, InvalidMessage, NoResponders, NotFound, Unavailable
 from ..topics.ids import new_run_id, new_token, require_run_id
-from ..topics.messages import Command, CommandReply, RunRecord, SubmitReply, TaskRequest, encode
+from ..topics.messages import Alive, Command, CommandReply, RunRecord, SubmitReply, TaskRequest, encode
 from ..topics.reads import Stored
 from ..topics.subjects import require_token
 from .blobs import Blobs
@@ -90,13 +90,31 @@ class Submitter:
         While no coordinator answers, the command is stored for the next one, and the record is the one of now. Raises
         NotFound, IllegalTransition, InvalidInput, or Unavailable when it could not even be stored."""
         command = Command(run=require_run_id(run), verb=require_token("verb", verb), reason=reason)
+        return (await self._commanded(command))[0]
+
+    async def cancel(
+        self,
+        run: str,
+        *,
+        scope: Literal["run", "tree", "children"] = "tree",
+        action: Literal["cancel", "interrupt", "rollback"] = "cancel",
+        reason: str | None = None,
+    ) -> tuple[RunRecord, list[Alive]]:
+        """Cancels a run, the tree below it, or only its children; returns its record and what has not ended yet.
+
+        Idempotent: again, it reaches again what still lives. Raises as `command` does; IllegalTransition when nothing
+        lives that it could end."""
+        command = Command(run=require_run_id(run), verb="cancel", reason=reason, scope=scope, action=action)
+        return await self._commanded(command)
+
+    async def _commanded(self, command: Command) -> tuple[RunRecord, list[Alive]]:
         try:
             reply = await self._asked("command", encode(command), CommandReply, _COMMAND_PATIENCE_S)
         except (NoResponders, Unavailable):
-            return await self._left(command)
+            return await self._left(command), []
         if reply.record is None:
-            raise InvalidMessage(f"the answer to {verb} of {run} has no record")
-        return reply.record
+            raise InvalidMessage(f"the answer to {command.verb} of {command.run} has no record")
+        return reply.record, reply.alive or []
 
     async def _left(self, command: Command) -> RunRecord:
         """Stores the command for a coordinator to come."""

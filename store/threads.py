@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _PAGE = 500
 
 _decode_record = msgspec.json.Decoder(ThreadRecord).decode
+_decode_mark = msgspec.json.Decoder(dict[str, str]).decode
 _decode_message = msgspec.json.Decoder(ThreadMessage).decode
 
 
@@ -75,15 +76,34 @@ class Threads:
         head = head_bytes({"Nats-Msg-Id": new_token(20)})  # a repeated write is stored once
         return await self._bus.store(self._subject(thread, "message"), encode(message), head)
 
+    async def roll_back(self, thread: str, run: str) -> None:
+        """Marks all that a run has said in the thread as rolled back: `messages` leaves it out from then on."""
+        subject = self._subject(thread, "rollback")
+        if run not in await self._rolled_back(thread):
+            await self._bus.store(subject, encode({"run": run}))
+
+    async def _rolled_back(self, thread: str) -> set[str]:
+        found: set[str] = set()
+        async for page in reads.read(self._bus, self._stream, self._subject(thread, "rollback")):
+            for stored in page:
+                try:
+                    found.add(_decode_mark(stored.data)["run"])
+                except (msgspec.MsgspecError, KeyError) as error:
+                    log.warning("message %d on %s is not a mark: %s", stored.sequence, stored.subject, error)
+        return found
+
     async def messages(self, thread: str, after: int = 0, limit: int = _PAGE) -> list[Posted]:
-        """At most `limit` messages after sequence `after`, in order; what cannot be read is left out with a warning."""
+        """At most `limit` messages after sequence `after`, in order, without those of runs that were rolled back; what
+        cannot be read is left out with a warning."""
         subject = self._subject(thread, "message")
+        undone = await self._rolled_back(thread)
         found: list[Posted] = []
         while len(found) < limit:
             page, pending = await reads.page_after(
                 self._bus, self._stream, subject, after, min(_PAGE, limit - len(found))
             )
-            found.extend(posted for stored in page if (posted := _posted(stored)) is not None)
+            read = (posted for stored in page if (posted := _posted(stored)) is not None)
+            found.extend(posted for posted in read if posted.message.run not in undone)
             if not page or not pending:
                 break
             after = page[-1].sequence

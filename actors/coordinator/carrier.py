@@ -7,10 +7,11 @@ import logging
 from typing import assert_never
 
 from ...store.log import EventLog, Loaded
+from ...store.threads import Threads
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.messages import Command, Work, encode
-from .effects import CheckChildren, Dispatch, Effect, Notify, TellParent, Timer, owed
+from .effects import CancelBelow, CheckChildren, Dispatch, Effect, MarkThread, Notify, TellParent, Timer, owed
 from .family import Family
 from .ledger import Ledger
 
@@ -41,6 +42,10 @@ class Carrier:
             case TellParent():
                 command = Command(child=effect.child)
                 await self._bus.store(self._bus.subjects.command(effect.parent, "child"), encode(command))
+            case CancelBelow():
+                await self.family.look(effect.run)
+            case MarkThread():
+                await Threads(self._bus).roll_back(effect.thread, effect.run)
             case Notify():
                 self._notify(effect.worker, Command(run=effect.run, verb="cancel", epoch=effect.epoch))
             case _:

@@ -13,7 +13,7 @@ from ...topics import reads, units
 from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidMessage, NoResponders, NotFound, Unavailable
 from ...topics.ids import require_run_id, root_of
-from ...topics.messages import Command, Outcome, RunRecord, Status
+from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
 from .carrier import Carrier
 from .ledger import Applied, Ledger
 from .routing import Routing
@@ -96,15 +96,41 @@ class Commands:
         await self.apply(run, Lost(worker))
 
     async def _cancel(self, command: Command) -> RunRecord | None:
-        applied = await self.apply(command.run, Cancel(command.reason))
+        order = CancelOrder(action=command.action, scope=command.scope, by=command.by)
+        if command.scope == "children":
+            return await self._cancel_children(command.run, order)
+        applied = await self.apply(command.run, Cancel(command.reason, order))
         record = _required(applied, command.run)
-        if applied.verdict == "refused":
+        if applied.verdict != "refused":
+            now = await self._ledger.load(command.run)  # it may have ended with its effects
+            return now.record if now else record
+        below = await self._carrier.family.below(record.id) if command.scope == "tree" else []
+        if not any(not one.terminal for one in below):
             raise IllegalTransition(
                 f"run {command.run} is {record.status} already: it cannot be canceled",
                 run=command.run,
                 status=str(record.status),
             )
+        await self._carrier.family.cancel_below(record, order)
         return record
+
+    async def _cancel_children(self, run: str, order: CancelOrder) -> RunRecord:
+        loaded = await self._ledger.load(run)
+        if loaded is None:
+            raise NotFound(f"there is no run {run}", run=run)
+        await self._carrier.family.cancel_below(loaded.record, order)
+        await self._carrier.family.look(run)  # it may have waited for them
+        return loaded.record
+
+    async def alive(self, run: str, limit: int = 100) -> list[Alive]:
+        """What lives in the tree of a run that is being canceled, itself included: where, and why."""
+        loaded = await self._ledger.load(run)
+        records = [*([loaded.record] if loaded else []), *await self._carrier.family.below(run)]
+        return [
+            Alive(run=one.id, agent=one.agent, status=one.status, worker=one.worker, reason=one.reason)
+            for one in records
+            if not one.terminal
+        ][:limit]
 
     async def _outcome(self, command: Command) -> RunRecord | None:
         if command.outcome is None or command.outcome.run != command.run:
@@ -172,7 +198,9 @@ class Commands:
         return False
 
     async def _sweep_running(self, record: RunRecord) -> None:
-        assert record.worker is not None
+        if record.worker is None:  # a tree that is being canceled
+            await self.settle(record.id)
+            return
         try:
             await self._bus.request(f"{self._bus.subjects.worker}.{record.worker}", timeout_s=1.0)
         except NoResponders:

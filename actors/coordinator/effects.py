@@ -49,7 +49,20 @@ class Notify(Struct, frozen=True):
     epoch: int
 
 
-Effect = Dispatch | Timer | CheckChildren | TellParent | Notify
+class CancelBelow(Struct, frozen=True):
+    """Cancel all that the run has started, and end the run once all of it has ended."""
+
+    run: str
+
+
+class MarkThread(Struct, frozen=True):
+    """Mark in the thread that what this run said was rolled back."""
+
+    thread: str
+    run: str
+
+
+Effect = Dispatch | Timer | CheckChildren | TellParent | Notify | CancelBelow | MarkThread
 
 
 def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
@@ -65,10 +78,30 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
             clock = (Timer(run, "wake", record.wake_at),) if record.wake_at is not None else ()
             return (*clock, CheckChildren(run)) if record.waits else clock
         case Status.CANCEL_REQUESTED:
-            deadline = record.updated_at + timedelta(seconds=cancel_grace_s)
-            timer = Timer(run, "cancel_deadline", deadline, epoch=record.epoch)
-            return (Notify(record.worker, run, record.epoch), timer) if record.worker else (timer,)
-        case _ if record.terminal and record.parent is not None and not record.detached:
-            return (TellParent(record.parent, run),)
+            return _owed_while_canceled(record, cancel_grace_s)
+        case _ if record.terminal:
+            return _owed_at_the_end(record)
         case _:
             return ()
+
+
+def _owed_while_canceled(record: RunRecord, cancel_grace_s: float) -> tuple[Effect, ...]:
+    found: list[Effect] = []
+    if record.worker is not None:
+        deadline = record.updated_at + timedelta(seconds=cancel_grace_s)
+        found.append(Notify(record.worker, record.id, record.epoch))
+        found.append(Timer(record.id, "cancel_deadline", deadline, epoch=record.epoch))
+    if record.cancel is not None and record.cancel.scope == "tree":
+        found.append(CancelBelow(record.id))
+    return tuple(found)
+
+
+def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
+    found: list[Effect] = []
+    if record.status is Status.ROLLED_BACK and record.thread is not None:
+        found.append(MarkThread(record.thread, record.id))
+    if record.parent is not None and not record.detached:
+        found.append(TellParent(record.parent, record.id))
+    if record.cancel is not None and record.cancel.by not in ("", record.parent):
+        found.append(TellParent(record.cancel.by, record.id))
+    return tuple(found)

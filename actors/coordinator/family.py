@@ -11,17 +11,19 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from ...store.log import EventLog, Loaded
+from ...store.log import EventLog, Loaded, decode_record
+from ...topics import reads
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError
 from ...topics.ids import root_of
-from ...topics.messages import Command, RunRecord, Status, encode
+from ...topics.messages import CancelOrder, Command, RunRecord, Status, encode
 from .ledger import Ledger
-from .transitions import Wake
+from .transitions import Cancel, Settled, Wake
 
 log = logging.getLogger(__name__)
 
 _REMEMBERED = 4096
+_AT_ONCE = 64
 
 
 class _Look:
@@ -77,6 +79,8 @@ class Family:
         if loaded is None:
             return True
         record = loaded.record
+        if record.status is Status.CANCEL_REQUESTED:
+            return await self.cancel_below(record)
         if record.status is Status.RUNNING and record.worker:
             for child in named:
                 notice = Command(run=run, verb="child", child=child)
@@ -91,6 +95,56 @@ class Family:
         if applied.verdict == "changed" and applied.loaded is not None:
             await self._settle(applied.loaded)
         return True
+
+    # -- cancel -------------------------------------------------------------------------------------------------
+
+    async def below(self, run: str) -> list[RunRecord]:
+        """The run's descendants as the log has them now, without detached ones and what is below those."""
+        pattern = f"{self._bus.subjects.run}.{root_of(run)}.*.state"
+        states = await reads.many_last(self._bus, self._bus.subjects.events, [pattern])
+        children: dict[str | None, list[RunRecord]] = {}
+        for stored in states.values():
+            record = decode_record(stored.data)
+            children.setdefault(record.parent, []).append(record)
+        found: list[RunRecord] = []
+        parents = [run]
+        while parents:
+            kept = [record for record in children.get(parents.pop(), ()) if not record.detached]
+            found += kept
+            parents += [record.id for record in kept]
+        return found
+
+    async def cancel_below(self, record: RunRecord, order: CancelOrder | None = None) -> bool:
+        """Gives each live descendant its cancel, and ends the run once all have ended. Safe to do again.
+
+        `order`: of a run that itself goes on, or has ended before. False: a replica that may be late is to be asked
+        again."""
+        wanted = order or record.cancel or CancelOrder()
+        alive = [one for one in await self.below(record.id) if not one.terminal]
+        mine = CancelOrder(action=wanted.action, scope="run", by=record.id)
+        unordered = [one for one in alive if one.status is not Status.CANCEL_REQUESTED]
+        gate = asyncio.Semaphore(_AT_ONCE)
+        ended = await asyncio.gather(*(self._order(one.id, mine, record.reason, gate) for one in unordered))
+        if len(alive) > sum(ended):
+            return self._bus.replicas == 1
+        if order is None and record.worker is None:
+            applied = await self._ledger.apply(record.id, Settled(record.epoch))
+            if applied.loaded is not None and applied.loaded.record.terminal:
+                await self._settle(applied.loaded)
+        return True
+
+    async def _order(self, run: str, order: CancelOrder, reason: str | None, gate: asyncio.Semaphore) -> bool:
+        """Whether the descendant has ended with the order: it was not running."""
+        async with gate:
+            applied = await self._ledger.apply(run, Cancel(reason, order))
+            if applied.loaded is None:
+                return False
+            record = applied.loaded.record
+            if not record.terminal or record.status is Status.ROLLED_BACK:
+                await self._settle(applied.loaded)
+            return record.terminal
+
+    # -- waiting ------------------------------------------------------------------------------------------------
 
     async def _group_ended(self, record: RunRecord, named: set[str]) -> bool:
         root = root_of(record.id)

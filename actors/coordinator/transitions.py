@@ -20,24 +20,28 @@ from typing import Literal, NamedTuple, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...topics.messages import AgentInfo, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
+from ...topics.messages import AgentInfo, CancelOrder, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
 
 MAX_LOSSES = 5
 """A run whose process died this often without a suspension in between is taken for the cause of it."""
 
 _LONGEST_DELAY_S = 366 * 86_400.0
 
+_ENDED_BY_WISH = frozenset({Status.CANCEL_REQUESTED, Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK})
+
 LEGAL: dict[Status, frozenset[Status]] = {
-    Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.CANCELED, Status.FAILED}),
+    Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.FAILED}) | _ENDED_BY_WISH,
     Status.RUNNING: frozenset(
         {
             Status.RUNNING, Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED, Status.CANCEL_REQUESTED,
             Status.COMPLETED, Status.FAILED, Status.TIMED_OUT,
         }
     ),
-    Status.WAITING: frozenset({Status.QUEUED, Status.CANCELED, Status.FAILED}),
-    Status.INPUT_REQUIRED: frozenset({Status.QUEUED, Status.CANCELED, Status.FAILED}),
-    Status.CANCEL_REQUESTED: frozenset({Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK, Status.ORPHANED}),
+    Status.WAITING: frozenset({Status.QUEUED, Status.FAILED}) | _ENDED_BY_WISH,
+    Status.INPUT_REQUIRED: frozenset({Status.QUEUED, Status.FAILED}) | _ENDED_BY_WISH,
+    Status.CANCEL_REQUESTED: frozenset(
+        {Status.CANCEL_REQUESTED, Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK, Status.ORPHANED}
+    ),
 }  # fmt: skip
 """Which status may follow which; a terminal status has no successor. A run begins as queued."""
 
@@ -65,6 +69,13 @@ class Cancel(Struct, frozen=True):
     """Somebody wants the run to end."""
 
     reason: str | None = None
+    order: CancelOrder = CancelOrder()
+
+
+class Settled(Struct, frozen=True):
+    """All that the run has started has ended."""
+
+    epoch: int
 
 
 class CancelDeadline(Struct, frozen=True):
@@ -102,7 +113,7 @@ class Redispatch(Struct, frozen=True):
     reason: str | None = None
 
 
-RunCommand = Claim | End | Cancel | CancelDeadline | Lost | Wake | Due | Redispatch
+RunCommand = Claim | End | Cancel | CancelDeadline | Settled | Lost | Wake | Due | Redispatch
 Verdict = Literal["changed", "applied", "stale", "later", "refused"]
 
 
@@ -130,6 +141,8 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
             return _cancel(record, command, now)
         case CancelDeadline():
             return _cancel_deadline(record, command, now)
+        case Settled():
+            return _settled(record, command, now)
         case Lost():
             return _lost(record, command, now)
         case Wake():
@@ -182,7 +195,7 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
         same = record.worker == claim.worker and record.status is Status.RUNNING
         return APPLIED if same else STALE
     if record.status is Status.CANCEL_REQUESTED:
-        return _finish(record, now, Status.CANCELED, reason="canceled; its worker was lost")
+        return _stopped(record, now, why="its worker was lost")
     if record.worker == claim.worker:  # alive, but it never got the grant, or lost its lease: no process has died
         return _begin(record, claim, now, record.losses)
     if record.losses + 1 >= MAX_LOSSES:
@@ -225,7 +238,7 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
     if outcome.attempt != record.attempt or record.status not in (Status.RUNNING, Status.CANCEL_REQUESTED):
         return APPLIED if _tells_of(record, outcome) else STALE
     if record.status is Status.CANCEL_REQUESTED:
-        return _finish(record, now, Status.CANCELED, steps=outcome.steps, reason=record.reason or "canceled")
+        return STALE if record.worker is None else _stopped(record, now, steps=outcome.steps)
     match outcome.kind:
         case "completed":
             return _finish(
@@ -267,7 +280,7 @@ def _tells_of(record: RunRecord, outcome: Outcome) -> bool:
         case "failed" | "timed_out":
             return record.status in (Status.FAILED, Status.TIMED_OUT) or record.failures > 0
         case _:
-            return record.status in (Status.QUEUED, Status.CANCELED)
+            return record.status is Status.QUEUED or record.cancel is not None
 
 
 def _waiting_for(outcome: Outcome) -> str:
@@ -317,33 +330,73 @@ def _fail(record: RunRecord, end: End, now: datetime) -> Decision:
 # -- from outside -----------------------------------------------------------------------------------------------
 
 
+FINAL = {"cancel": Status.CANCELED, "interrupt": Status.INTERRUPTED, "rollback": Status.ROLLED_BACK}
+"""How a run ends after each action."""
+
+
 def _cancel(record: RunRecord, cancel: Cancel, now: datetime) -> Decision:
-    if record.status in (Status.CANCELED, Status.CANCEL_REQUESTED):
-        return APPLIED
     if record.terminal:
-        return REFUSED
-    reason = cancel.reason or "canceled"
-    if record.status is Status.RUNNING:
-        return _next(record, now, Status.CANCEL_REQUESTED, epoch=record.epoch + 1, reason=reason)
-    return _finish(record, now, Status.CANCELED, epoch=record.epoch + 1, reason=reason)
+        return APPLIED if record.cancel is not None else REFUSED
+    reason, epoch = cancel.reason or record.reason or FINAL[cancel.order.action], record.epoch + 1
+    if record.status is Status.CANCEL_REQUESTED:
+        order = _joined(record.cancel or CancelOrder(), cancel.order)
+        if order == record.cancel:
+            return APPLIED
+        return _next(record, now, Status.CANCEL_REQUESTED, epoch=epoch, cancel=order)
+    has_children = cancel.order.scope == "tree" and record.attempt > 0
+    if record.status is Status.RUNNING or has_children:
+        return _next(
+            record,
+            now,
+            Status.CANCEL_REQUESTED,
+            epoch=epoch,
+            cancel=cancel.order,
+            reason=reason,
+            waits=None,
+            wake_at=None,
+        )
+    return _finish(record, now, FINAL[cancel.order.action], epoch=epoch, cancel=cancel.order, reason=reason)
+
+
+def _joined(before: CancelOrder, order: CancelOrder) -> CancelOrder:
+    """A second cancel widens the first and never narrows it; the action that undoes more holds."""
+    actions = ("cancel", "interrupt", "rollback")
+    return CancelOrder(
+        action=max(before.action, order.action, key=actions.index),
+        scope="tree" if "tree" in (before.scope, order.scope) else before.scope,
+        by=before.by,
+    )
+
+
+def _stopped(record: RunRecord, now: datetime, why: str = "", **changes: object) -> Decision:
+    """The worker holds the run no more. A tree goes on until all below has ended."""
+    order = record.cancel or CancelOrder()
+    reason = f"{record.reason}; {why}" if why else record.reason
+    if order.scope == "tree":
+        return _next(record, now, Status.CANCEL_REQUESTED, worker=None, lease=0, reason=reason, **changes)
+    return _finish(record, now, FINAL[order.action], reason=reason, **changes)
 
 
 def _cancel_deadline(record: RunRecord, command: CancelDeadline, now: datetime) -> Decision:
-    if record.status is not Status.CANCEL_REQUESTED or record.epoch != command.epoch:
+    if record.status is not Status.CANCEL_REQUESTED or record.epoch != command.epoch or record.worker is None:
         return STALE
-    return _finish(
-        record,
-        now,
-        Status.CANCELED,
-        reason=f"{record.reason or 'canceled'} (the worker did not confirm; it is fenced off)",
-    )
+    why = "its worker did not confirm and is fenced off"
+    if record.cancel is not None and record.cancel.by:
+        return _finish(record, now, Status.ORPHANED, reason=f"{record.reason}; {why}")
+    return _stopped(record, now, why)
+
+
+def _settled(record: RunRecord, command: Settled, now: datetime) -> Decision:
+    if record.status is not Status.CANCEL_REQUESTED or record.worker is not None or record.epoch != command.epoch:
+        return STALE
+    return _finish(record, now, FINAL[(record.cancel or CancelOrder()).action])
 
 
 def _lost(record: RunRecord, lost: Lost, now: datetime) -> Decision:
     if record.worker != lost.worker or (lost.attempt and lost.attempt != record.attempt):
         return STALE
     if record.status is Status.CANCEL_REQUESTED:
-        return _finish(record, now, Status.CANCELED, reason=f"{record.reason or 'canceled'}; {lost.why}")
+        return _stopped(record, now, lost.why)
     if record.status is not Status.RUNNING:
         return STALE
     if record.losses + 1 >= MAX_LOSSES:

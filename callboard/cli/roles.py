@@ -54,7 +54,7 @@ def coordinator(ctx: typer.Context, end_with_stdin: EndWithStdin = False) -> Non
     where = place(globals_of(ctx))
 
     def populate(bus: Bus, found: Host, _: LeaseKeeper | None) -> str:
-        found.add(lambda: Coordinator(bus))
+        found.add(lambda: Coordinator(bus, cancel_grace_s=found.settings.cancel_grace_s))
         return ""
 
     async def main(shutdown: Shutdown) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .console import Output
     from .session import Session
 
+Scope = Literal["run", "tree", "children"]
+Action = Literal["cancel", "interrupt", "rollback"]
 group = typer.Typer(help="Look at runs, and cancel them.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -250,19 +252,26 @@ def cancel(
     ctx: typer.Context,
     run: Run,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept with the run.")] = None,
+    scope: Annotated[Scope, typer.Option("--scope", help="The run alone, with all below it, or only that.")] = "tree",
+    action: Annotated[Action, typer.Option("--action", help="How the runs end.")] = "cancel",
     json: Json = False,
 ) -> None:
-    """Ask for a run to be canceled; its worker stops at its next safe boundary. Prints the status after it."""
+    """Cancel a run and all that it has started; workers stop at their next safe boundary.
+
+    Prints the status after it, and what is still alive. Again, it reaches again what lives."""
     from .console import Output
     from .session import run as run_session
 
     output = Output(json)
 
     async def work(session: Session) -> None:
-        record = await session.submitter.command(run, "cancel", reason)
+        record, alive = await session.submitter.cancel(run, scope=scope, action=action, reason=reason)
         if output.json:
-            output.record({"run": record.id, "status": record.status})
-        else:
-            output.line(str(record.status))
+            output.record({"run": record.id, "status": record.status, "alive": alive})
+            return
+        output.line(str(record.status))
+        for one in alive:
+            where = f" on worker {one.worker}" if one.worker else ""
+            output.line(f"alive: {one.run} {one.agent} is {one.status}{where}: {one.reason or 'no reason given'}")
 
     run_session(ctx, work)

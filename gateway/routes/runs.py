@@ -181,15 +181,17 @@ def _waited(record: RunRecord, sequence: int | None, response: Response) -> out.
     return translate.run(record, sequence)
 
 
-@router.post("/runs/{run}/cancel", status_code=202, response_model=out.Run, summary="Cancel a run",
-             responses={200: {"model": out.Run, "description": "The run has ended"}})  # fmt: skip
+@router.post("/runs/{run}/cancel", status_code=202, response_model=out.RunCanceled, summary="Cancel a run or a tree",
+             responses={200: {"model": out.RunCanceled, "description": "The run has ended"}})  # fmt: skip
 async def cancel(
     run: RunPath, desk: At, response: Response, request: Annotated[out.CancelRequest | None, Body()] = None
-) -> out.Run:
-    """Asks the run to stop at its next safe boundary; the answer shows it after the request was taken."""
-    record = await desk.submitter.command(run, "cancel", request.reason if request else None)
-    response.status_code = 200 if record.terminal else 202
-    return translate.run(record)
+) -> out.RunCanceled:
+    """Asks the run, and all that it has started, to stop at the next safe boundary; the answer shows the run after the
+    request was taken, and names what is still alive. A run ends when all below it has ended."""
+    asked = request or out.CancelRequest()
+    record, alive = await desk.submitter.cancel(run, scope=asked.scope, action=asked.action, reason=asked.reason)
+    response.status_code = 200 if record.terminal and not alive else 202
+    return translate.canceled(record, alive)
 
 
 @router.get("/runs/{run}/steps", response_model=out.StepPage, summary="The journal of a run")

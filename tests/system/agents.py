@@ -101,3 +101,31 @@ class Words(Actor):
     async def received(self, ctx: ActorContext, message: dict[str, Any]) -> None:
         """One word."""
         effect(f"word {ctx.key} {message['n']}")
+
+
+@agent("mixed")
+async def mixed(ctx: Context, task: dict[str, int]) -> int:
+    """Some children end soon, others take long."""
+    quick = [ctx.call("plus", number) for number in range(task["quick"])]
+    slow = [ctx.call("job", {"steps": 100, "seconds": 0.2}) for _ in range(task["slow"])]
+    return len(await ctx.gather(*quick, *slow))
+
+
+@agent("forgiving")
+async def forgiving(ctx: Context, task: dict[str, Any]) -> int:
+    """Goes on when its children fail."""
+    results = await ctx.gather(*(ctx.call("job", task) for _ in range(3)), return_exceptions=True)
+    return sum(isinstance(result, Exception) for result in results)
+
+
+@agent("detacher")
+async def detacher(ctx: Context, task: dict[str, Any]) -> None:
+    """Starts a child that lives on, and stays."""
+    await ctx.start("job", task, detached=True)
+    await ctx.step(slow, "detacher", 30.0)
+
+
+@agent("flaky", retries=Retry(max_attempts=5, initial=timedelta(seconds=3600)))
+async def flaky(ctx: Context, _: Any) -> None:
+    """Fails, and waits long before it tries again."""
+    raise OSError("not now")

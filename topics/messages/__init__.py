@@ -6,8 +6,8 @@
 from .entries import Artifact, Event, Step
 from .presence import AgentInfo, WorkerInfo
 from .records import DeadLetter, ThreadMessage, ThreadRecord
-from .requests import Command, CommandReply, SubmitReply, TaskRequest
-from .run import TERMINAL, RetryPolicy, RunRecord, Status
+from .requests import Alive, Command, CommandReply, SubmitReply, TaskRequest
+from .run import TERMINAL, CancelOrder, RetryPolicy, RunRecord, Status
 from .values import NOTHING, VERSION, BlobRef, ErrorInfo, Payload, encode
 from .work import (
     ChildrenReply,
@@ -30,8 +30,10 @@ __all__ = [
     "TERMINAL",
     "VERSION",
     "AgentInfo",
+    "Alive",
     "Artifact",
     "BlobRef",
+    "CancelOrder",
     "ChildRequest",
     "ChildState",
     "ChildrenReply",

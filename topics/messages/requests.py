@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -66,10 +66,27 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     worker: str | None = None
     child: str | None = None
     outcome: Outcome | None = None
+    scope: Literal["run", "tree", "children"] = "tree"
+    """Of `cancel`: the run alone, the run with all below it, or only what is below it."""
+    action: Literal["cancel", "interrupt", "rollback"] = "cancel"
+    """Of `cancel`: how the runs end."""
+    by: str = ""
+    """Of `cancel`: the run above on which it was asked for."""
+
+
+class Alive(Struct, frozen=True, omit_defaults=True):
+    """A run that a cancel has reached and that has not ended yet: where it is, and why."""
+
+    run: str
+    agent: str
+    status: Status
+    worker: str | None = None
+    reason: str | None = None
 
 
 class CommandReply(Struct, frozen=True, omit_defaults=True):
-    """Answer of `cb.rpc.command`: the run after it, or `error`."""
+    """Answer of `cb.rpc.command`: the run after it, or `error`. Of a cancel also what is still alive below the run."""
 
     record: RunRecord | None = None
+    alive: list[Alive] | None = None
     error: ErrorInfo | None = None

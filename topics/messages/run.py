@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -48,6 +48,17 @@ class RetryPolicy(Struct, frozen=True, omit_defaults=True):
     """The part of the delay that is random, 0 to 1."""
 
 
+class CancelOrder(Struct, frozen=True, omit_defaults=True):
+    """How a run is being ended, or was, by somebody's wish."""
+
+    action: Literal["cancel", "interrupt", "rollback"] = "cancel"
+    """`cancel` ends as canceled; `interrupt` as interrupted (to look at, or to fork); `rollback` as rolled_back."""
+    scope: Literal["run", "tree", "children"] = "run"
+    """`tree`: the run ends only when all that it started has ended."""
+    by: str = ""
+    """The run above on which the cancel was asked for; empty: this one."""
+
+
 class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole of a run, body of every message on `cb.run.{root}.{run}.state`. Only the coordinator writes it."""
 
@@ -78,6 +89,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Attempts lost with their process since the last suspension; too many mark a poison task."""
     epoch: int = 0
     """The cancel epoch."""
+    cancel: CancelOrder | None = None
+    """The cancel that is under way, or by which the run ended."""
     worker: str | None = None
     lease: int = 0
     """Stream sequence of the work message whose acknowledgement is owed by `worker`."""
