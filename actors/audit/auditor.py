@@ -15,8 +15,9 @@ from .projection import Comparison
 from .standing import Look
 from .stream import Moment, messages
 
-_LOOKS = 3
-"""Looks during the grace time: what has moved on ends it early."""
+_LOOK_S = 0.25
+"""Pause before the second look, twice as long before each further one: the grace time ends early when all has moved
+on."""
 _MEND_S = 10.0
 _MEND_LOOK_S = 0.25
 
@@ -95,9 +96,10 @@ class _Audit:
         unstarted = list(history.tree.unstarted())
         absent = [run for run in self._expected if run not in history.tracks]
         suspects = await self._look(look, live, unstarted, absent)
-        first, deadline = look, self._loop.time() + self._wait_s
+        first, pause, deadline = look, _LOOK_S, self._loop.time() + self._wait_s
         while suspects and (left := deadline - self._loop.time()) > 0:
-            await asyncio.sleep(min(left, max(self._wait_s / _LOOKS, 0.05)))
+            await asyncio.sleep(min(left, pause))
+            pause *= 2
             look = await Look.at(self._bus, history.ended)
             runs = sorted({run for one in suspects.values() if (run := one.finding.run) is not None})
             again = await self._look(look, runs, unstarted, absent)
