@@ -154,10 +154,9 @@ def test_a_log_record_is_one_line() -> None:
     def failing() -> None:
         raise ValueError("two\nlines")
 
-    try:
+    with pytest.raises(ValueError, match="two") as caught:
         failing()
-    except ValueError as error:
-        info = (ValueError, error, error.__traceback__)
+    info = (caught.type, caught.value, caught.tb)
     record = logging.LogRecord("callboard.x", logging.ERROR, __file__, 1, "it\nfailed %d", (3,), info)
     line = LineFormatter().format(record)
     assert "\n" not in line

@@ -202,7 +202,7 @@ def test_cancel(cli: Call, greeted: str) -> None:
     run = cli("run", "sleeper", "30").stdout.strip()
     done = cli("runs", "cancel", run, "--reason", "not needed")
     assert done.returncode == 0
-    assert done.stdout.strip() in {"cancel_requested", "canceled"}
+    assert done.stdout.splitlines()[0] in {"cancel_requested", "canceled"}
     assert cli("tail", run).stdout.splitlines()[-1].count("canceled") >= 1
     assert cli("runs", "cancel", run).returncode == 0
     late = cli("runs", "cancel", greeted)
@@ -233,11 +233,10 @@ def test_tail_of_everything_shows_what_comes_and_ends_by_ctrl_c(installation: In
         deadline = time.monotonic() + 20
         while not tail.out:  # until it listens, nothing is seen
             assert time.monotonic() < deadline
-            run = cli("run", "greeter", '"Live"', "--wait", "--json")
+            assert cli("run", "greeter", '"Live"', "--wait").returncode == 0
         tail.says('"completed"')
         assert tail.end(signal.SIGINT) == 130
         assert tail.err == []
-    assert run.returncode == 0
     sequences = [msgspec.json.decode(line)["sequence"] for line in tail.out]
     assert sequences == sorted(sequences)
 
