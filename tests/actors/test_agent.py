@@ -63,7 +63,8 @@ def test_functions_that_cannot_be_agents() -> None:
     async def too_much(ctx: Context, one: int, two: int) -> int:
         return 1
 
-    for fn in (sync, nothing, too_much):
+    bad: list[Any] = [sync, nothing, too_much]
+    for fn in bad:
         with pytest.raises(CallboardError) as caught:
             agent("a")(fn)
         assert fn.__name__ in str(caught.value)

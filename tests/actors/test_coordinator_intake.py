@@ -47,7 +47,7 @@ async def test_bare_client_publishes_a_task_and_sees_its_states(settings: Broker
             states = await client.subscribe(f"{ns}.live.run.{run}.{run}.state")
             await client.flush()
             await client.jetstream().publish(f"{ns}.task.echo", b'{"a": [1]}', headers={"Callboard-Run": run})
-            seen = []
+            seen: list[dict[str, Any]] = []
             while not seen or seen[-1]["status"] not in ("completed", "failed"):
                 seen.append(json.loads((await states.next_msg(timeout=5)).data))
             assert [one["status"] for one in seen] == ["queued", "running", "completed"]

@@ -126,7 +126,7 @@ async def test_factory_that_was_there_before_stays_in_use() -> None:
     made: list[object] = []
 
     def factory(loop: asyncio.AbstractEventLoop, coroutine: object, **options: object) -> asyncio.Task[object]:
-        task = asyncio.Task(coroutine, loop=loop, **options)  # type: ignore[arg-type]
+        task: asyncio.Task[object] = asyncio.Task(coroutine, loop=loop, **options)  # type: ignore[arg-type]
         made.append(task)
         return task
 
@@ -160,7 +160,7 @@ async def test_eager_tasks(eager: bool) -> None:
 
         async def code() -> list[str]:
             places.enter()
-            return await asyncio.gather(place(), place())
+            return list(await asyncio.gather(place(), place()))
 
         assert await asyncio.create_task(code()) == ["b0:0", "b1:0"]
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -65,7 +66,7 @@ async def test_any_commands_at_once(bus: Bus, seed: int) -> None:
     chance = random.Random(seed)
     both = ledgers(bus)
     await both[0].create(fresh("r"))
-    makers = [
+    makers: list[Callable[[], RunCommand]] = [
         lambda: Claim(chance.choice("wxy"), chance.randint(1, 4), chance.randint(10, 12), chance.randint(1, 4)),
         lambda: End(Outcome(run="r", attempt=chance.randint(1, 4), kind="released")),
         lambda: End(Outcome(run="r", attempt=chance.randint(1, 4), kind="suspended", waits=[["c"]])),

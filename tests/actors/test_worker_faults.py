@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +36,9 @@ class Stage:
     async def quick(self, name: str) -> str:
         self.calls[name] += 1
         return name
+
+    def called(self, name: str, count: int) -> bool:
+        return self.calls[name] == count
 
     async def held(self, name: str) -> str:
         self.calls[name] += 1
@@ -135,7 +139,7 @@ async def test_run_that_kills_its_workers_is_parked(settings: BrokerSettings, bu
         run = await all_.submit("staged")
         for count in range(1, MAX_LOSSES + 1):
             member = await all_.worker(staged(stage), lease_s=30)
-            await eventually(lambda count=count: stage.calls["b"] == count)
+            await eventually(partial(stage.called, "b", count))
             await member.kill()
         record = await all_.ended(run)
         assert record.status is Status.FAILED
@@ -303,6 +307,7 @@ async def test_cancel_deadline_when_the_code_does_not_stop(settings: BrokerSetti
         await all_.members[0].stop()
         all_.members[:] = [coordinator]
         await all_.worker(sync, stubborn)
+        run = ""
         for name in ("sync", "stubborn"):
             run = await all_.submit(name)
             await all_.reaches(run, Status.RUNNING)
