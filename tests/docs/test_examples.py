@@ -121,7 +121,8 @@ async def test_the_readme_sleeps_for_six_hours(settings: BrokerSettings, bus: Bu
         while record.wake_at is None:
             record = await all_.record(run)
         assert timedelta(hours=5) < record.wake_at - now() <= timedelta(hours=6)
-        assert (await all_.submitter.command(run, "cancel")).status is Status.CANCELED
+        await all_.submitter.command(run, "cancel")
+        assert (await all_.ended(run)).status is Status.CANCELED
 
 
 # --- docs/agents.md ------------------------------------------------------------------------------------------------
