@@ -8,6 +8,7 @@ from typing import assert_never
 
 from ...store.log import EventLog, Loaded
 from ...store.threads import Threads
+from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.messages import Command, Work, encode
@@ -28,6 +29,7 @@ class Carrier:
 
     async def settle(self, loaded: Loaded) -> None:
         """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then."""
+        crash.point("coordinator.before-effects", loaded.record.status)
         for effect in owed(loaded.record, self._cancel_grace_s):
             await self._carry(effect)
 

@@ -17,7 +17,7 @@ from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, 
 from .carrier import Carrier
 from .ledger import Applied, Ledger
 from .routing import Routing
-from .transitions import Cancel, CancelDeadline, Due, End, Lost, Redispatch, RunCommand, Wake
+from .run_commands import Cancel, CancelDeadline, Due, End, Lost, Redispatch, RunCommand, Wake
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from ...store.agents import AgentRegistry
 from ...store.deadletters import DeadLetters
 from ...store.errors import info_of
 from ...store.log import EventLog
+from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import Message
 from ...topics.errors import CallboardError, IllegalTransition, InvalidInput, InvalidMessage, Unavailable
@@ -48,8 +49,8 @@ from .intake import Intake
 from .ledger import Ledger
 from .liveness import Liveness
 from .routing import Routing
+from .run_commands import Claim, Redispatch
 from .tracing import RunTracing
-from .transitions import Claim, Redispatch
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -171,6 +172,7 @@ class Coordinator(Actor):
                 delivery.nak(min(_RETRY_S * delivery.delivered, _RETRY_MAX_S))
                 return
             await self._set_aside("task" if is_task else "command", delivery, error)
+        crash.point("coordinator.before-ack", "task" if is_task else "command")
         delivery.ack()
 
     async def _set_aside(self, kind: str, delivery: Delivery, error: CallboardError) -> None:
@@ -186,6 +188,7 @@ class Coordinator(Actor):
             reply = await self._intake.submit(request, compare=bool(request.key or request.run))
         except CallboardError as error:
             reply = SubmitReply(error=info_of(error))
+        crash.point("coordinator.before-submit-reply")
         self._answer(message, encode(reply))
 
     async def _on_command_request(self, message: Message) -> None:
@@ -203,6 +206,7 @@ class Coordinator(Actor):
             reply = await self._intake.children(_parsed(_decode_children, message, "children request"))
         except CallboardError as error:
             reply = ChildrenReply(error=info_of(error))
+        crash.point("coordinator.before-children-reply")
         self._answer(message, encode(reply))
 
     async def _on_claims(self, message: Message) -> None:
@@ -230,6 +234,7 @@ class Coordinator(Actor):
             return Grant(run=claim.run, verdict="gone" if claim.delivery > _UNKNOWN_AFTER else "later")
         if applied.verdict in ("changed", "applied") and loaded.record.worker == worker:
             self._liveness.granted(worker, claim.run)
+            crash.point("coordinator.before-grant")
             return Grant(run=claim.run, verdict="granted", fence=loaded.sequence, record=loaded.record)
         if claim.delivery > 1:
             try:
@@ -263,6 +268,7 @@ class Coordinator(Actor):
         except CallboardError as error:
             log.info("outcome of %s: %s", outcome.run, error)
             return OutcomeVerdict(run=outcome.run, verdict="retry" if error.retryable else "stale")
+        crash.point("coordinator.before-verdict")
         self._liveness.ended(outcome.worker, outcome.run)
         status = applied.loaded.record.status if applied.loaded else None
         accepted = applied.verdict in ("changed", "applied")

@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from ...store.log import EventLog, Loaded, decode_record
-from ...topics import reads
+from ...topics import crash, reads
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError
 from ...topics.ids import root_of
 from ...topics.messages import CancelOrder, Command, RunRecord, Status, encode
 from .ledger import Ledger
-from .transitions import Cancel, Settled, Wake
+from .run_commands import Cancel, Settled, Wake
 
 log = logging.getLogger(__name__)
 
@@ -128,6 +128,7 @@ class Family:
         if len(alive) > sum(ended):
             return self._bus.replicas == 1
         if order is None and record.worker is None:
+            crash.point("coordinator.before-root-ends")
             applied = await self._ledger.apply(record.id, Settled(record.epoch))
             if applied.loaded is not None and applied.loaded.record.terminal:
                 await self._settle(applied.loaded)
@@ -136,6 +137,7 @@ class Family:
     async def _order(self, run: str, order: CancelOrder, reason: str | None, gate: asyncio.Semaphore) -> bool:
         """Whether the descendant has ended with the order: it was not running."""
         async with gate:
+            crash.point("coordinator.cancel-one")
             applied = await self._ledger.apply(run, Cancel(reason, order))
             if applied.loaded is None:
                 return False

@@ -11,7 +11,7 @@ import msgspec
 
 from ...store.log import EventLog
 from ...store.schedules import Schedules
-from ...topics import units
+from ...topics import crash, units
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, InvalidMessage, NotFound
 from ...topics.messages import SubmitReply, TaskRequest
@@ -51,6 +51,7 @@ class Fires:
             return
         fired = units.utc(delivery.stored_ms / 1000)
         await self._schedules.arm(schedule, max(fired, fire.due))
+        crash.point("coordinator.between-timer-and-run")
         if await self._counts(schedule, fire.due, fired):
             await self._submit(_task(schedule, fire.due))
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.log import EventLog, Loaded
-from ...topics import trace, units
+from ...topics import crash, trace, units
 from ...topics.bus import Bus
 from ...topics.codec import canonical
 from ...topics.errors import (
@@ -46,8 +46,8 @@ from .carrier import Carrier
 from .effects import Dispatch
 from .ledger import Ledger
 from .routing import Routing
+from .run_commands import Cancel
 from .tracing import RunTracing
-from .transitions import Cancel
 
 log = logging.getLogger(__name__)
 
@@ -236,6 +236,7 @@ class Intake:
             self._ledger.remember(loaded)
         except BrokerError:
             created, loaded = await self._ledger.create(record)
+        crash.point("coordinator.after-create")
         try:
             await dispatched
         except BrokerError:

@@ -17,8 +17,9 @@ from ...store.log import EventLog, Loaded
 from ...topics import trace, units
 from ...topics.errors import StaleFence, Unavailable, WriteInFlight
 from ...topics.messages import RunRecord
+from .run_commands import RunCommand, Verdict
 from .tracing import RunTracing
-from .transitions import RunCommand, Verdict, decide
+from .transitions import decide
 
 log = logging.getLogger(__name__)
 

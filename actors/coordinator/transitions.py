@@ -15,12 +15,24 @@ follows from its record alone: see `effects.owed`.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from ...topics.messages import AgentInfo, CancelOrder, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
+from ...topics.messages import CancelOrder, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
+from .run_commands import (
+    Cancel,
+    CancelDeadline,
+    Claim,
+    Due,
+    End,
+    Lost,
+    Redispatch,
+    RunCommand,
+    Settled,
+    Verdict,
+    Wake,
+)
 
 MAX_LOSSES = 5
 """A run whose process died this often without a suspension in between is taken for the cause of it."""
@@ -44,77 +56,6 @@ LEGAL: dict[Status, frozenset[Status]] = {
     ),
 }  # fmt: skip
 """Which status may follow which; a terminal status has no successor. A run begins as queued."""
-
-
-class Claim(Struct, frozen=True):
-    """A worker wants to carry out a work message."""
-
-    worker: str
-    dispatch: int
-    lease: int
-    delivery: int
-    agent: AgentInfo | None = None
-    queue: str = ""
-    """The agent on whose queue the message was found; empty: not told."""
-
-
-class End(Struct, frozen=True):
-    """A worker says how its attempt ended. `jitter` is a random number of 0 to 1, drawn outside."""
-
-    outcome: Outcome
-    jitter: float = 0.5
-
-
-class Cancel(Struct, frozen=True):
-    """Somebody wants the run to end."""
-
-    reason: str | None = None
-    order: CancelOrder = CancelOrder()
-
-
-class Settled(Struct, frozen=True):
-    """All that the run has started has ended."""
-
-    epoch: int
-
-
-class CancelDeadline(Struct, frozen=True):
-    """The worker has had its time to confirm the cancel of this epoch."""
-
-    epoch: int
-
-
-class Lost(Struct, frozen=True):
-    """The worker that held the attempt is gone."""
-
-    worker: str
-    attempt: int = 0
-    """0: whichever attempt that worker holds."""
-    why: str = "its worker is gone"
-
-
-class Wake(Struct, frozen=True):
-    """What a waiting run waits for has happened (or its timer fired)."""
-
-    reason: str = "woken"
-
-
-class Due(Struct, frozen=True):
-    """The delay before the next attempt is over."""
-
-    dispatch: int
-
-
-class Redispatch(Struct, frozen=True):
-    """A queued run's work message is missing, or its agent has become known."""
-
-    agent: str
-    dispatch: int
-    reason: str | None = None
-
-
-RunCommand = Claim | End | Cancel | CancelDeadline | Settled | Lost | Wake | Due | Redispatch
-Verdict = Literal["changed", "applied", "stale", "later", "refused"]
 
 
 class Decision(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from callboard.actors.coordinator.ledger import Ledger
+from callboard.actors.coordinator.run_commands import Cancel, Claim, End, Lost, RunCommand, Wake
 from callboard.actors.coordinator.tracing import RunTracing
-from callboard.actors.coordinator.transitions import Cancel, Claim, End, Lost, RunCommand, Wake
 from callboard.store.log import EventLog, decode_record
 from callboard.topics.bus import Bus
 from callboard.topics.errors import Unavailable, WriteInFlight

@@ -11,21 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.actors.coordinator.effects import CheckChildren, Dispatch, Notify, TellParent, Timer, owed
-from callboard.actors.coordinator.transitions import (
-    MAX_LOSSES,
+from callboard.actors.coordinator.run_commands import (
     Cancel,
     CancelDeadline,
     Claim,
-    Decision,
     Due,
     End,
     Lost,
     Redispatch,
     RunCommand,
     Wake,
-    decide,
-    retry_delay_s,
 )
+from callboard.actors.coordinator.transitions import MAX_LOSSES, Decision, decide, retry_delay_s
 from callboard.topics.messages import (
     NOTHING,
     AgentInfo,

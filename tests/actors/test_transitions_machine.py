@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from callboard.actors.coordinator.effects import CheckChildren, Dispatch, Notify, TellParent, Timer, owed
-from callboard.actors.coordinator.transitions import (
-    LEGAL,
-    MAX_LOSSES,
+from callboard.actors.coordinator.run_commands import (
     Cancel,
     CancelDeadline,
     Claim,
@@ -22,8 +20,8 @@ from callboard.actors.coordinator.transitions import (
     Redispatch,
     RunCommand,
     Wake,
-    decide,
 )
+from callboard.actors.coordinator.transitions import LEGAL, MAX_LOSSES, decide
 from callboard.topics.messages import NOTHING, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
