@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ...store.log import EventLog
+from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, NoResponders, StaleFence, Unavailable, error_from_code
 from ...topics.messages import TERMINAL, ChildrenReply, ChildrenRequest, ChildRequest, ChildState, RunRecord, encode
@@ -153,6 +154,7 @@ class Children:
 
     async def _ask(self, requests: list[ChildRequest]) -> list[ChildState]:
         record, pause, again = self._record, _PAUSE_S, False
+        crash.point("worker.before-children")
         while True:
             body = ChildrenRequest(
                 parent=record.id, attempt=record.attempt, epoch=record.epoch, children=requests, again=again
@@ -164,6 +166,7 @@ class Children:
                 log.debug("children of %s: %s", record.id, error)
             else:
                 if reply.error is None:
+                    crash.point("worker.after-children")
                     return reply.children
                 if not reply.error.retryable:
                     raise error_from_code(reply.error.code, reply.error.message, reply.error.details)

@@ -21,7 +21,7 @@ import msgspec
 from ...store.blobs import Blobs
 from ...store.errors import info_of
 from ...store.journal import Journal
-from ...topics import codec
+from ...topics import codec, crash
 from ...topics.errors import CallboardError
 from ...topics.messages import ErrorInfo, Payload, RunRecord, Step, encode
 from ..agent import Retry, Terminal
@@ -170,7 +170,9 @@ class Steps:
         finally:
             notice.cancel()
         self.executed += 1
+        crash.point("worker.before-step-write")
         await self._write(self._entry(place, name, began, value=value))
+        crash.point("worker.after-step-write")
         same = type(result) in _SCALARS and (type_ is type(result) or type_ is Any)
         return result if same else codec.decode(data, type_)
 

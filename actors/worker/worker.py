@@ -16,6 +16,7 @@ from ...store.blobs import Blobs
 from ...store.deadletters import DeadLetters
 from ...store.errors import info_of
 from ...store.log import EventLog
+from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import Message
 from ...topics.errors import CallboardError, InvalidInput, InvalidMessage
@@ -222,6 +223,7 @@ class AgentWorker(Actor):
         record = grant.record
         if record is None:
             return False
+        crash.point("worker.after-claim")
         attempt = Attempt(
             self._bus,
             self._blobs,
@@ -241,7 +243,9 @@ class AgentWorker(Actor):
                 del self._running[record.id]
         if outcome is None:
             return False
+        crash.point("worker.before-hand-in", outcome.kind)
         verdict = await self._desk.hand_in(outcome)
+        crash.point("worker.before-ack")
         if verdict.verdict == "stale":
             log.info("outcome %s of run %s came too late: the run is %s", outcome.kind, record.id, verdict.status)
         return verdict.verdict == "accepted"

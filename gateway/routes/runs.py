@@ -12,7 +12,7 @@ from pydantic import AwareDatetime
 
 from ...store.journal import Seen, entries
 from ...store.projection import RunFilter
-from ...topics import reads, trace
+from ...topics import crash, reads, trace
 from ...topics.errors import Conflict, InvalidMessage, NotFound
 from ...topics.messages import Payload, RunRecord, Status, Step, TaskRequest, encode
 from .. import models as out
@@ -58,6 +58,7 @@ async def create(
         span.set_attribute("callboard.run", reply.run or "")
         span.set_attribute("callboard.duplicate", reply.duplicate)
     desk.metrics.submitted.labels("duplicate" if reply.duplicate else "created").inc()
+    crash.point("gateway.before-answer")
     if reply.run is None or reply.status is None:
         raise InvalidMessage("the coordinator's answer names no run")
     response.headers["location"] = f"/runs/{reply.run}"

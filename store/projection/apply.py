@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...topics import crash
 from ...topics.reads import Stored
 from .change import Changes, labels_of
 from .database import REFUSED, Database
@@ -72,6 +73,8 @@ class Applier:
             changes = Changes(batch, applied)
             if changes.last > applied:
                 await self._write(changes)
+                crash.point("projector.before-commit")
+        crash.point("projector.after-commit")
         return changes.last
 
     async def _skip(self, message: Stored, after: int | None, error: Exception) -> int:

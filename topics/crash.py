@@ -1,0 +1,71 @@
+"""Crash points: named places at which a process can be told to die, so that a test can kill it exactly there.
+
+`CALLBOARD_CRASH_AT=worker.before-ack:3` ends the process with SIGKILL when it passes that point for the third time (the
+first, without a number), after one line on standard error. Without the variable `point` is an empty function: what a
+pass costs is a call. The names are few and stand below; a name that is not among them is refused at import, because a
+test that kills nothing proves nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable
+
+VARIABLE = "CALLBOARD_CRASH_AT"
+
+POINTS = {
+    "coordinator.before-ack.task": "a task from the INBOX has its run; its message is not acknowledged",
+    "coordinator.before-ack.command": "a command from the INBOX is carried out; its message is not acknowledged",
+    "coordinator.before-submit-reply": "a submitted run is durable; who asked for it has not been told",
+    "coordinator.after-create": "the first state of a run is stored; its work message is perhaps on its way",
+    "coordinator.before-grant": "the running state is stored; the worker has not been told",
+    "coordinator.before-effects.queued": "the run is queued; its work message or timer is not written",
+    "coordinator.before-effects.waiting": "the run waits; its children have not been looked at, its timer is not set",
+    "coordinator.before-effects.cancel_requested": "the cancel is stored; nobody has been told",
+    "coordinator.before-effects.completed": "the result is stored; the parent has not been told",
+    "coordinator.before-effects.canceled": "the run is canceled; its parent has not been told",
+    "coordinator.before-verdict": "the outcome is stored and carried on; the worker has not been told",
+    "coordinator.before-children-reply": "the children are durable; the parent has not been told",
+    "coordinator.cancel-one": "a tree is being canceled, and the next of its runs has not been reached",
+    "coordinator.before-root-ends": "all below a canceled run has ended, and the run itself has not",
+    "coordinator.between-timer-and-run": "a schedule's next timer is set; the run of the present due time is not there",
+    "worker.after-claim": "the run is claimed; its code has not begun",
+    "worker.before-step-write": "the function of a step has returned; its result is not in the journal",
+    "worker.after-step-write": "the result of a step is in the journal; the code has not gone on",
+    "worker.before-children": "a child is noted in the journal, perhaps; it has not been asked for",
+    "worker.after-children": "the children are durable; the code has not gone on",
+    "worker.before-hand-in.completed": "the agent's code has returned; its outcome has not been handed in",
+    "worker.before-hand-in.suspended": "the attempt gives its slot back; its outcome has not been handed in",
+    "worker.before-hand-in.stopped": "the attempt has stopped for a cancel; its outcome has not been handed in",
+    "worker.before-ack": "the outcome is handed in; the work message is not acknowledged",
+    "projector.before-commit": "the rows of a batch are written; the transaction is open",
+    "projector.after-commit": "a batch is committed; the feed has not gone on",
+    "gateway.before-answer": "the run is durable; the client has no answer",
+}
+"""Every point, and what holds when a process dies there."""
+
+
+def _pass(name: str, detail: str = "") -> None:
+    """Does nothing."""
+
+
+def _armed(wanted: str) -> Callable[[str, str], None]:
+    """The function that dies at `name` or `name:n`. Raises ValueError for a point that does not exist."""
+    at, _, number = wanted.partition(":")
+    if at not in POINTS or (number and not number.isdigit()):
+        raise ValueError(f"{VARIABLE}={wanted!r} names no crash point: use NAME or NAME:COUNT with {', '.join(POINTS)}")
+    passes, last = itertools.count(1), int(number or 1)
+
+    def die(name: str, detail: str = "") -> None:
+        here = f"{name}.{detail}" if detail else name
+        if here == at and next(passes) == last:
+            os.write(2, f"callboard: killed at crash point {here}, pass {last}\n".encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
+
+
+point: Callable[..., None] = _armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _pass
+"""`point(name, detail)` is passed at the place `name` or `name.detail`. Not for the hottest loops."""
