@@ -38,7 +38,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def module_of(page: str, folder: Path, **replaced: str) -> ModuleType:
+def module_of(page: str, folder: Path, **replaced: tuple[str, str]) -> ModuleType:
     """The blocks of a page as a module, in their order, with some of their text replaced."""
     code = "\n".join(blocks(page))
     for old, new in replaced.values():
@@ -101,7 +101,9 @@ async def test_the_readme(settings: BrokerSettings, bus: Bus, tmp_path: Path, ca
         hosted(settings, module.Reviews),
     ):
         assert result_of(await all_.run("greeter", "Ada")) == "Good evening, Ada."
-        assert result_of(await all_.run(None, "Grace", topic="greetings")) == "Good evening, Grace."
+        assert (
+            result_of(await all_.ended(await all_.submit(None, "Grace", topic="greetings"))) == "Good evening, Grace."
+        )
         run = await all_.submit(None, ["a.py", "bc.py"], topic="review")
         record = await all_.reaches(run, Status.WAITING)
         assert record.wake_at is not None
