@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 SECTIONS = {
     "Start": ["index", "agents", "actors", "schedules", "cli", "configuration", "deployment"],
     "How it works": ["architecture", "guarantees", "glossary"],
-    "Reference": ["http", "wire-protocol", "types", "errors", "telemetry", "logging", "check"],
+    "Reference": ["schedules", "http", "wire-protocol", "types", "errors", "telemetry", "logging", "check"],
     "Project": ["performance", "dependencies"],
 }
 LAST = "Project"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ..topics.messages import Status
+from .moments import RunAt
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s.*>\x00-\x20\x7f]+$")]
 """One token of a subject."""
@@ -115,6 +116,8 @@ class RunCreate(Asked):
     """The same key and request give the same run; may be given as the header `Idempotency-Key` instead."""
     run: RunIdText | None = None
     """The id to use for the run."""
+    run_at: RunAt | None = None
+    """When it may begin: a time with a zone, or seconds from now. Until then it is queued, and can be cancelled."""
 
     @model_validator(mode="after")
     def _one_target(self) -> RunCreate:

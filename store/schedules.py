@@ -86,7 +86,7 @@ class Schedules:
         InvalidInput for what cannot be, before anything is stored; Conflict when somebody else wrote it meanwhile;
         Unavailable, StorageFull."""
         now = await self.now()
-        if at is not None and at.tzinfo is not None:
+        if at is not None and at.tzinfo is not None and 1 < at.year < 9999:
             at = datetime.fromtimestamp(due_ms(at) / 1000, UTC)  # due times have milliseconds
         schedule = Schedule(
             name=name, token=new_token(), created_at=now, since=now, input=Payload(json=msgspec.Raw(b"null")),
@@ -219,9 +219,9 @@ class Schedules:
         schedules = (_read(stored) for stored in found.values())
         return sorted((one for one in schedules if one is not None), key=lambda one: one.name)
 
-    async def outlook(self, schedule: Schedule) -> Outlook:
-        """When it fires next, and the newest run that it gave."""
-        now = await self.now()
+    async def outlook(self, schedule: Schedule, now: datetime | None = None) -> Outlook:
+        """When it fires next, and the newest run that it gave. `now` is the broker's, asked for when not given."""
+        now = now or await self.now()
         upcoming = None if schedule.paused else due_after(schedule, now)
         return Outlook(upcoming, await self._last(schedule, now))
 

@@ -1,4 +1,4 @@
-"""Cron expressions: when they fire. The six fields that the broker knows, evaluated here (docs/adr/0021 says why).
+"""Cron expressions: when they fire. The six fields that the broker knows, evaluated here (docs/schedules.md says why).
 
     second minute hour day-of-month month day-of-week
 

@@ -104,6 +104,8 @@ def require_valid(schedule: Schedule) -> None:
         raise InvalidInput(f"an interval is 1 second to 10 years, not {schedule.every_s:g} s")
     if schedule.at is not None and schedule.at.tzinfo is None:
         raise InvalidInput(f"{schedule.at.isoformat()} has no time zone: add Z or an offset such as +02:00")
+    if schedule.at is not None and schedule.at.year >= 9999:
+        raise InvalidInput(f"{schedule.at.isoformat()} is at the end of the calendar: give a time within it")
     if schedule.at is not None and schedule.at <= schedule.since:
         raise InvalidInput(f"{schedule.at.isoformat()} lies in the past: give a time to come")
 

@@ -101,9 +101,11 @@ def options(
 
 
 def _register() -> None:
-    from . import agents, artifacts, check, deadletters, dev, doctor, publish, replay, roles, runs, tail, version
+    from . import agents, artifacts, check, deadletters, dev, doctor, publish, replay, roles, runs, schedules, tail
+    from . import version as versions
 
-    for module in (dev, roles, publish, runs, tail, replay, agents, artifacts, deadletters, doctor, check, version):
+    giving, looking = (publish, runs, tail, replay, schedules), (agents, artifacts, deadletters, doctor, check)
+    for module in (dev, roles, *giving, *looking, versions):
         module.register(app)
 
 

@@ -20,3 +20,7 @@ Metadata = Annotated[
         "--metadata", metavar="NAME=VALUE", help="Metadata; repeatable. VALUE is JSON if it can be, else text."
     ),
 ]
+RunAt = Annotated[
+    str | None,
+    typer.Option("--at", metavar="WHEN", help="Begin then: an ISO time (UTC without a zone), or 30s, 5m, 2h from now."),
+]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from .options import Json, Key, Metadata, RunIdOption, ThreadOption, Value
+from .options import Json, Key, Metadata, RunAt, RunIdOption, ThreadOption, Value
 
 if TYPE_CHECKING:
     from ..topics.messages import RunRecord
@@ -29,6 +29,7 @@ def publish(
     thread: ThreadOption = None,
     key: Key = None,
     metadata: Metadata = None,
+    at: RunAt = None,
     json: Json = False,
 ) -> None:
     """Publish a task to a topic; it is kept until a coordinator is there. Prints the id that its run will have.
@@ -41,12 +42,13 @@ def publish(
     from .tracing import command_trace
 
     data, labels = values.json_input(value), values.metadata(metadata)
+    run_at = None if at is None else values.moment(at)
     output = Output(json)
     name = run_id or (None if key else new_run_id())
 
     async def work(session: Session) -> None:
         sequence = await session.submitter.publish(
-            topic, data, run=name, thread=thread, key=key, metadata=labels, trace=traceparent
+            topic, data, run=name, thread=thread, key=key, metadata=labels, trace=traceparent, run_at=run_at
         )
         if output.json:
             output.record({"topic": topic, "sequence": sequence, "run": name})
@@ -71,6 +73,7 @@ def run(
     thread: ThreadOption = None,
     key: Key = None,
     metadata: Metadata = None,
+    at: RunAt = None,
     json: Json = False,
 ) -> None:
     """Start a run of an agent and print its id once it is durable.
@@ -85,8 +88,9 @@ def run(
 
     data, labels = values.json_input(value), values.metadata(metadata)
     limit_s = None if timeout is None else values.span(timeout)
+    run_at = None if at is None else values.moment(at)
     output = Output(json)
-    request = TaskRequest(agent=agent, run=run_id, thread=thread, key=key, metadata=labels)
+    request = TaskRequest(agent=agent, run=run_id, thread=thread, key=key, metadata=labels, run_at=run_at)
 
     async def work(session: Session) -> int | None:
         reply = await session.submitter.submit(msgspec.structs.replace(request, trace=traceparent), data)

@@ -74,3 +74,18 @@ def since(text: str) -> datetime:
     except ValueError:
         return now() - timedelta(seconds=span(text))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def moment(text: str) -> datetime | float:
+    """When something shall be: an ISO time (UTC where it has no zone), or a duration from now, in seconds. Raises
+    InvalidInput."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return span(text)
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{text[:40]!r} is no time: write 2030-01-31T09:30:00+01:00, or a duration from now such as 30s, 5m, 2h"
+            ) from error
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

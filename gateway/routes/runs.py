@@ -48,6 +48,7 @@ async def create(
     with trace.span("POST /runs", inbound, SpanKind.SERVER, _spoken_of(task)) as span:
         asked = TaskRequest(
             agent=task.agent, topic=task.topic, run=task.run, key=key, thread=task.thread, metadata=task.metadata,
+            run_at=task.run_at,
             trace=trace.traceparent() or (trace.text(inbound) if inbound else None),
         )  # fmt: skip
         try:
