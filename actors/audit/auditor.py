@@ -92,7 +92,7 @@ class _Audit:
 
     async def _stand(self, history: History, live: list[str]) -> tuple[Look, list[Suspect]]:
         """Looks until what is suspected has moved on, or the grace time is over: the last look, and what stayed."""
-        look = await Look.at(self._bus, history.ended)
+        look = await Look.at(self._bus, history)
         unstarted = list(history.tree.unstarted())
         absent = [run for run in self._expected if run not in history.tracks]
         suspects = await self._look(look, live, unstarted, absent)
@@ -100,7 +100,7 @@ class _Audit:
         while suspects and (left := deadline - self._loop.time()) > 0:
             await asyncio.sleep(min(left, pause))
             pause *= 2
-            look = await Look.at(self._bus, history.ended)
+            look = await Look.at(self._bus, history)
             runs = sorted({run for one in suspects.values() if (run := one.finding.run) is not None})
             again = await self._look(look, runs, unstarted, absent)
             suspects = {mark: again[mark] for mark in suspects if mark in again}
@@ -135,7 +135,7 @@ class _Audit:
         mended: set[tuple[str, str | None]] = set()
         deadline = self._loop.time() + max(_MEND_S, self._wait_s)
         while open_:
-            look = await Look.at(self._bus, history.ended)
+            look = await Look.at(self._bus, history)
             runs = sorted({run for _, run in open_ if run is not None})
             still = {(one.finding.code, one.finding.run) async for one in look.runs(runs)}
             still |= {(code, run) for code, run in open_ if run in look.inbox.expected}

@@ -9,6 +9,7 @@ from ...topics.bus import Bus
 from ...topics.ids import root_of
 from ...topics.reads import Stored
 from .blobs import BlobUses
+from .canceled import Canceled
 from .findings import Findings
 from .journal import check_entries
 from .paths import check_state, read_state
@@ -23,6 +24,7 @@ class History:
         self._subjects, self._findings, self._uses, self._truncated = bus.subjects, findings, uses, truncated
         self.tracks: dict[str, Track] = {}
         self.tree = Tree(self.tracks, findings)
+        self.canceled = Canceled({}, ())
         self.events = 0
 
     def read(self, page: Iterable[Stored]) -> None:
@@ -89,5 +91,6 @@ class History:
 
     def close(self) -> None:
         """At the end of the log."""
+        self.canceled = Canceled(self.tracks, self.live)
         if not self._truncated:
             self.tree.orphans()

@@ -61,3 +61,8 @@ def release(subjects: Subjects, record: RunRecord) -> Remedy:
         steps=record.steps,
     )  # fmt: skip
     return Remedy(subjects.command(record.id, "outcome"), encode(Command(outcome=outcome)))
+
+
+def cancel(subjects: Subjects, run: str, by: str) -> Remedy:
+    """Cancels a run with all below it."""
+    return Remedy(subjects.command(run, "cancel"), encode(Command(reason=f"run {by} above it was canceled", by=by)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from ...store.log import Loaded, decode_record
 from ...topics import reads
@@ -13,6 +13,7 @@ from ...topics.messages import RunRecord, Status
 from ..coordinator.effects import Dispatch, Timer, owed
 from . import remedies
 from .findings import Suspect, suspect
+from .history import History
 from .inbox import Inbox
 from .queue import WorkQueue
 from .workers import Workers
@@ -37,19 +38,17 @@ def _loaded(stored: reads.Stored) -> Loaded | None:
 
 
 class Look:
-    """One look at the queues, and at some runs. Make it with `await Look.at(bus, ended)`.
+    """One look at the queues, and at some runs. Make it with `await Look.at(bus, history)`."""
 
-    `ended` knows runs that have ended, for certain; it may not know all."""
-
-    def __init__(self, bus: Bus, ended: Callable[[str], bool], inbox: Inbox, work: WorkQueue) -> None:
-        self._bus, self._ended = bus, ended
+    def __init__(self, bus: Bus, history: History, inbox: Inbox, work: WorkQueue) -> None:
+        self._bus, self._history = bus, history
         self.inbox, self._work = inbox, work
         self._workers = Workers(bus)
 
     @classmethod
-    async def at(cls, bus: Bus, ended: Callable[[str], bool]) -> Look:
+    async def at(cls, bus: Bus, history: History) -> Look:
         """Reads the queues. Raises NotFound without the streams, BrokerError when the broker does not answer."""
-        return cls(bus, ended, await Inbox.read(bus), await WorkQueue.read(bus))
+        return cls(bus, history, await Inbox.read(bus), await WorkQueue.read(bus))
 
     async def runs(self, runs: Sequence[str]) -> AsyncIterator[Suspect]:
         """Loads the runs, and gives those that lack something."""
@@ -57,9 +56,12 @@ class Look:
             await self._workers.ask(record.worker for record, _ in page if record.worker and self._asks(record))
             children = await self._ended_children(record for record, _ in page)
             for record, sequence in page:
-                if record.id not in self.inbox.expected:
-                    for one in self._lacks(record, sequence, children):
-                        yield one
+                if record.terminal or record.id in self.inbox.expected:
+                    continue
+                for one in self._lacks(record, sequence, children):
+                    yield one
+                async for one in self._canceled(record, sequence):
+                    yield one
 
     async def missing(self, runs: Sequence[str]) -> AsyncIterator[str]:
         """Those of `runs` that have no record, and no task in the INBOX that will give them one."""
@@ -71,8 +73,6 @@ class Look:
                     yield run
 
     def _lacks(self, record: RunRecord, sequence: int, children: dict[str, bool]) -> Iterator[Suspect]:
-        if record.terminal:
-            return
         for effect in owed(record):
             if isinstance(effect, Dispatch):
                 yield from self._dispatch(effect, sequence)
@@ -82,6 +82,16 @@ class Look:
             yield from self._waiting(record, sequence, children)
         elif record.status is Status.RUNNING:
             yield from self._running(record, sequence)
+
+    async def _canceled(self, record: RunRecord, sequence: int) -> AsyncIterator[Suspect]:
+        canceled, subjects = self._history.canceled, self._bus.subjects
+        for one in canceled.survivor(record, sequence, subjects):
+            yield one
+        if record.status is Status.CANCEL_REQUESTED:
+            pages = [page async for page in load(self._bus, canceled.below.get(record.id, []))]
+            live = [one for page in pages for one in page if not one.record.terminal]
+            for one in canceled.unfinished(record, sequence, subjects, live):
+                yield one
 
     # -- messages -----------------------------------------------------------------------------------------------
 
@@ -143,7 +153,7 @@ class Look:
     async def _ended_children(self, records: Iterable[RunRecord]) -> dict[str, bool]:
         """Of each child that a waiting run waits for and that exists: whether it has ended."""
         wanted = {child for record in records for group in groups(record) for child in group}
-        found = {child: True for child in wanted if self._ended(child)}
+        found = {child: True for child in wanted if self._history.ended(child)}
         async for page in load(self._bus, sorted(wanted - found.keys())):
             found.update((record.id, record.terminal) for record, _ in page)
         return found

@@ -10,7 +10,8 @@ class Track:
     """One run, as far as the log has been read."""
 
     __slots__ = (
-        "_finished", "_seen", "attempt", "dispatch", "ended", "epoch", "late", "parent", "rev", "sequence", "status",
+        "_finished", "_seen", "attempt", "detached", "dispatch", "ended", "epoch", "late", "parent", "rev", "sequence",
+        "status", "tree",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -18,6 +19,9 @@ class Track:
         """None until the first state."""
         self.rev = self.attempt = self.dispatch = self.epoch = self.sequence = 0
         self.parent: str | None = None
+        self.detached = False
+        self.tree = False
+        """Whether all below it was to be canceled with it."""
         self.ended = False
         """Whether it has had a terminal state."""
         self.late = False
@@ -29,7 +33,8 @@ class Track:
         """The next state, whatever was wrong with it."""
         self.status, self.rev, self.sequence = record.status, record.rev, sequence
         self.attempt, self.dispatch, self.epoch = record.attempt, record.dispatch, record.epoch
-        self.parent = record.parent
+        self.parent, self.detached = record.parent, record.detached
+        self.tree = record.cancel is not None and record.cancel.scope == "tree"
         if record.status in TERMINAL:
             self.ended = True
             self._seen = self._finished = None

@@ -20,7 +20,7 @@ _STYLES = {"error": "red", "warning": "yellow", "note": "blue"}
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("check", short_help="Audit the log against every invariant, and mend what a crash has left.")(check)
+    app.command("check", short_help="Audit the log; mend what a crash has left.")(check)
 
 
 def check(

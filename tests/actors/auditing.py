@@ -27,7 +27,7 @@ class Forger:
         rev = fields.pop("rev", None) or self._revs.get(run, 0) + 1
         self._revs[run] = rev
         now = datetime.now(UTC)
-        given = {"rev": rev, "dispatch": 1, "created_at": now, "updated_at": now} | fields
+        given: dict[str, Any] = {"rev": rev, "dispatch": 1, "created_at": now, "updated_at": now} | fields
         return make_record(run, status, **given)
 
     async def state(self, run: str, status: Status, **fields: Any) -> int:
@@ -44,7 +44,7 @@ class Forger:
 
     async def step(self, run: str, at: str = "0", attempt: int = 1, n: int = 1, **fields: Any) -> int:
         """An entry of the journal."""
-        entry = Step(**({"at": at, "name": "work", "attempt": attempt, "n": n} | fields))
+        entry = Step(at=at, name="work", attempt=attempt, n=n, **fields)
         return await self.raw(run, "step", encode(entry))
 
     async def raw(self, run: str, kind: str, data: bytes) -> int:

@@ -27,9 +27,10 @@ async def leaf(ctx: Context, n: int) -> int:
 @agent("branch")
 async def branch(ctx: Context, n: int) -> int:
     first = await ctx.step(double, n)
-    await ctx.sleep(timedelta(milliseconds=50 * (n % 3)))
+    await ctx.sleep(timedelta(milliseconds=500 * (n % 5)))
     found = await ctx.gather(*(ctx.call("leaf", n + i, returns=int) for i in range(2)))
-    return first + sum(found)
+    total: int = first + sum(found)
+    return total
 
 
 @agent("dozer")
@@ -42,25 +43,21 @@ async def dozer(ctx: Context, seconds: float) -> str:
 async def test_no_false_alarms_while_two_hundred_runs_are_under_way(settings: BrokerSettings, bus: Bus) -> None:
     async with company(settings, bus, [leaf, branch, dozer], coordinators=2, patience_s=0.1) as troupe:
         await troupe.worker(leaf, branch, dozer, patience_s=0.1)
-        runs: list[str] = []
-
-        async def submit() -> None:
-            for n in range(200):
-                runs.append(await troupe.submit("branch", n))
-
-        work = asyncio.create_task(submit())
-        audits = 0
-        while not work.done() or audits < 3:
-            report = await look(bus, wait_s=2.0)
+        runs = list(await asyncio.gather(*(troupe.submit("branch", n) for n in range(200))))
+        more = asyncio.gather(*(troupe.submit("branch", n) for n in range(50)))
+        looks: list[int] = []
+        while not looks or looks[-1]:
+            report = await look(bus, wait_s=3.0)
             assert report.clean, lines(report.findings)
-            audits += 1
-        await work
+            looks.append(report.live)
+        runs += await more
         for run in runs:
             assert (await troupe.ended(run, 60)).status is Status.COMPLETED
         report = await look(bus)
         assert report.clean, lines(report.findings)
-        assert (report.runs, report.live) == (600, 0)
+        assert (report.runs, report.live) == (750, 0)
         assert report.findings == []
+        assert sum(live >= 100 for live in looks) >= 2, f"it was not busy while it was audited: {looks}"
 
 
 async def test_sleeping_and_canceled_runs_and_a_killed_worker_leave_nothing_to_find(

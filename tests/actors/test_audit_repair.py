@@ -13,7 +13,7 @@ from callboard.topics.bus import Bus
 from callboard.topics.client import Message
 from callboard.topics.config import BrokerSettings
 from callboard.topics.ids import child_run_id, new_run_id
-from callboard.topics.messages import Status, WorkerInfo
+from callboard.topics.messages import CancelOrder, Status, WorkerInfo
 from callboard.topics.units import now
 
 from .auditing import Forger, look
@@ -125,6 +125,34 @@ async def test_a_parent_that_waits_for_nobody(bus: Bus, troupe: Company, forger:
     await forger.state(run, W, attempt=1, waits=waits)
     await mended(bus, "wait_endless")
     assert (await troupe.record(run)).status is Q
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_tree_whose_cancel_was_forgotten(
+    bus: Bus, troupe: Company, forger: Forger, run: str, told: bool
+) -> None:
+    child, tree = child_run_id(run, "0"), CancelOrder(scope="tree")
+    await forger.path(run, Q, R)
+    await forger.state(child, Q, parent=run)
+    await forger.state(run, Status.CANCEL_REQUESTED, attempt=1, epoch=1, cancel=tree)
+    if told:
+        await forger.state(child, Status.CANCELED, epoch=1, parent=run)
+    else:
+        await forger.work(child)
+    await mended(bus, "tree_unfinished")
+    await troupe.reaches(run, Status.CANCELED)
+    await troupe.reaches(child, Status.CANCELED)
+
+
+async def test_a_run_that_outlives_its_canceled_tree(bus: Bus, troupe: Company, forger: Forger, run: str) -> None:
+    child, tree = child_run_id(run, "0"), CancelOrder(scope="tree")
+    await forger.path(run, Q, R)
+    await forger.state(child, Q, parent=run)
+    await forger.work(child)
+    await forger.state(run, Status.CANCEL_REQUESTED, attempt=1, epoch=1, cancel=tree)
+    await forger.state(run, Status.CANCELED, attempt=1, epoch=1, cancel=tree)
+    await mended(bus, "tree_survivor")
+    assert (await troupe.record(child)).status is Status.CANCELED
 
 
 async def test_many_faults_at_once(bus: Bus, troupe: Company, forger: Forger) -> None:

@@ -12,7 +12,7 @@ from callboard.topics import reads
 from callboard.topics.bus import Bus
 from callboard.topics.client import Message
 from callboard.topics.ids import child_run_id, derived_run_id, keyed_run_id, new_run_id
-from callboard.topics.messages import Status, WorkerInfo
+from callboard.topics.messages import CancelOrder, Status, WorkerInfo
 from callboard.topics.units import now
 
 from .auditing import WAIT_S, Forger, codes, look, only
@@ -169,6 +169,51 @@ async def test_a_cancel_without_its_deadline(bus: Bus, forger: Forger, run: str)
     found = await only(bus, "timer_missing")
     assert found.repair == f"{bus.subjects.timer}.{run}.cancel_deadline"
     await forger.timer(run, "cancel_deadline", now() + SOON, epoch=1)
+    assert await codes(bus) == []
+
+
+TREE = CancelOrder(scope="tree")
+
+
+async def test_a_canceled_tree_with_a_run_that_was_not_told(bus: Bus, forger: Forger, run: str) -> None:
+    child = child_run_id(run, "0")
+    await forger.path(run, Q, R)
+    await forger.state(child, Q, parent=run)
+    await forger.work(child)
+    await forger.state(run, Status.CANCEL_REQUESTED, attempt=1, epoch=1, cancel=TREE)
+    found = await only(bus, "tree_unfinished")
+    assert (found.run, found.repair) == (run, bus.subjects.command(run, "sweep"))
+    assert f"{child} below it is queued, uncanceled" in found.found
+    lease = await forger.work(child)
+    await forger.state(child, R, attempt=1, worker="w1", lease=lease, parent=run)
+    await forger.state(child, Status.CANCEL_REQUESTED, attempt=1, epoch=1, worker="w1", lease=lease, parent=run)
+    await forger.timer(child, "cancel_deadline", now() + SOON, epoch=1)
+    assert await codes(bus) == [], "it waits for the child's worker"
+    await forger.state(child, Status.CANCELED, attempt=1, epoch=1, parent=run)
+    assert "all below it has ended, and it has not" in (await only(bus, "tree_unfinished")).found
+
+
+async def test_a_run_that_outlives_its_canceled_tree(bus: Bus, forger: Forger, run: str) -> None:
+    child, grandchild, detached = (child_run_id(run, str(n)) for n in range(3))
+    await forger.path(run, Q, R)
+    await forger.path(child, Q, R, C, parent=run)
+    await forger.state(grandchild, Q, parent=child)
+    await forger.state(detached, Q, parent=run, detached=True)
+    await forger.work(grandchild)
+    await forger.work(detached)
+    await forger.state(run, Status.CANCEL_REQUESTED, attempt=1, epoch=1, cancel=TREE)
+    await forger.state(run, Status.CANCELED, attempt=1, epoch=1, cancel=TREE)
+    found = await only(bus, "tree_survivor")
+    assert (found.run, found.repair) == (grandchild, bus.subjects.command(grandchild, "cancel"))
+
+
+async def test_a_cancel_of_one_run_lets_its_children_live(bus: Bus, forger: Forger, run: str) -> None:
+    child = child_run_id(run, "0")
+    await forger.path(run, Q, R)
+    await forger.state(child, Q, parent=run)
+    await forger.work(child)
+    await forger.state(run, Status.CANCEL_REQUESTED, attempt=1, epoch=1, cancel=CancelOrder())
+    await forger.state(run, Status.CANCELED, attempt=1, epoch=1, cancel=CancelOrder())
     assert await codes(bus) == []
 
 
