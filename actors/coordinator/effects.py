@@ -100,7 +100,7 @@ def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
     found: list[Effect] = []
     if record.status is Status.ROLLED_BACK and record.thread is not None:
         found.append(MarkThread(record.thread, record.id))
-    if record.parent is not None and not record.detached:
+    if record.parent is not None:
         found.append(TellParent(record.parent, record.id))
     if record.cancel is not None and record.cancel.by not in ("", record.parent):
         found.append(TellParent(record.cancel.by, record.id))

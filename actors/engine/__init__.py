@@ -8,9 +8,10 @@ attempt ── context ── parts ─┬─ places      where in the code an o
 """
 
 from .attempt import Attempt
-from .context import Child, Context, ThreadHandle
+from .context import Child, Context
 from .errors import AttemptEnded, ChildFailed, EngineError, JournalMismatch, StepFailed, StepTimeout
 from .place import number_branches
+from .thread import Said, ThreadHandle
 
 __all__ = [
     "Attempt",
@@ -20,6 +21,7 @@ __all__ = [
     "Context",
     "EngineError",
     "JournalMismatch",
+    "Said",
     "StepFailed",
     "StepTimeout",
     "ThreadHandle",

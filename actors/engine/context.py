@@ -25,7 +25,6 @@ from ...topics.messages import (
     RunRecord,
     Status,
     Step,
-    ThreadMessage,
 )
 from ..agent import Agent, Retry
 from .artifact import made_artifact
@@ -34,10 +33,10 @@ from .errors import ChildFailed
 from .hold import Group
 from .parts import Parts
 from .steps import NO_RETRY, result_type
+from .thread import ThreadHandle
 from .tracing import step_span
 
 T = TypeVar("T")
-_MESSAGES = 10_000
 _SHORT_S = 2.0
 """A sleep up to this long keeps its process."""
 
@@ -54,33 +53,6 @@ class Child:
     def result(self) -> ChildCall[Any]:
         """The child's result, typed as for `ctx.call`. Raises ChildFailed."""
         return ChildCall(lambda group: self._context.child_result(self.id, group, self._type))
-
-
-class ThreadHandle:
-    """The thread of a run: a context that outlives it."""
-
-    def __init__(self, context: Context, thread: str, parts: Parts) -> None:
-        self._context, self._threads, self._blobs = context, parts.threads, parts.blobs
-        self.id = thread
-
-    async def messages(self) -> list[ThreadMessage]:
-        """The thread's messages so far, in the broker's order; journaled, so that every attempt sees the same."""
-
-        async def read() -> list[ThreadMessage]:
-            return [posted.message for posted in await self._threads.messages(self.id, limit=_MESSAGES)]
-
-        return await self._context.step(read, name="thread.messages", returns=list[ThreadMessage])
-
-    async def say(self, role: str, content: Any) -> int:
-        """Appends a message; its sequence. Once per run and place in the code."""
-        data = codec.encode(content)
-
-        async def append() -> int:
-            payload = await self._blobs.payload(data)
-            run = self._context.run.id
-            return await self._threads.append(self.id, ThreadMessage(role=role, content=payload, run=run))
-
-        return await self._context.step(append, name="thread.say")
 
 
 class Context:
@@ -105,7 +77,7 @@ class Context:
     def thread(self) -> ThreadHandle | None:
         """The run's thread, if it was started in one."""
         thread = self._parts.record.thread
-        return ThreadHandle(self, thread, self._parts) if thread else None
+        return ThreadHandle(self.step, self.run.id, thread, self._parts) if thread else None
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

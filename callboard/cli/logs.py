@@ -1,7 +1,8 @@
 """Logs of a process: one line a record, on standard error.
 
-`2025-06-01T12:00:00.123Z INFO callboard.actors.worker: …`. An exception is told at the end of its line, with the places
-nearest to it; `-v` adds the debug level and whole tracebacks.
+`2025-06-01T12:00:00.123Z INFO callboard.actors.worker: …`, and what a context's logger knows, as `run_id=…`. An
+exception is told at the end of its line, with the places nearest to it; `-v` adds the debug level and whole
+tracebacks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 _PLACES = 3
+_FIELDS = ("run_id", "attempt", "agent", "actor", "key")
+"""What a context's logger adds to its records."""
 _QUIET = ("asyncio", "watchfiles", "uvicorn", "aiosqlite", "opentelemetry")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -30,7 +33,9 @@ class LineFormatter(logging.Formatter):
         """The record as text."""
         stamp = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         message = record.getMessage().replace("\n", "\\n").replace("\r", "\\r")
-        line = f"{stamp}.{int(record.msecs):03d}Z {record.levelname} {record.name}: {message}"
+        known = ((name, getattr(record, name, None)) for name in _FIELDS)
+        fields = "".join(f" {name}={value}" for name, value in known if value is not None)
+        line = f"{stamp}.{int(record.msecs):03d}Z {record.levelname} {record.name}: {message}{fields}"
         if not record.exc_info or record.exc_info[0] is None:
             return line
         line += f" | {_told(record.exc_info)}"

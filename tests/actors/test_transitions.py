@@ -232,7 +232,7 @@ def test_owed_by_status() -> None:
     assert owed(running()) == ()
     ended = changed(running(parent="p"), outcome())
     assert owed(ended) == (TellParent("p", RUN),)
-    assert owed(msgspec.structs.replace(ended, detached=True)) == ()
+    assert owed(msgspec.structs.replace(ended, detached=True)) == (TellParent("p", RUN),), "a parent may wait for it"
     assert owed(changed(running(), outcome())) == ()
 
 
