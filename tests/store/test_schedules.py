@@ -13,9 +13,12 @@ from callboard.store.log import EventLog
 from callboard.store.schedules import AHEAD_S, Schedules
 from callboard.topics import reads
 from callboard.topics.bus import Bus
+from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import Conflict, InvalidInput, InvalidMessage, NotFound
+from callboard.topics.ids import new_token
 from callboard.topics.messages import Payload, RunRecord, Status, encode
 from callboard.topics.schedules import due_after, due_by
+from callboard.topics.streams import ensure_streams
 
 
 @pytest.fixture
@@ -46,11 +49,18 @@ async def test_a_definition_is_read_as_it_was_given(bus: Bus, schedules: Schedul
     ]
 
 
-async def test_a_definition_outlives_the_retention(bus: Bus, schedules: Schedules) -> None:
-    await schedules.put("s", every_s=3600, agent="a")
-    stored = await reads.last(bus, bus.subjects.events, bus.subjects.schedule("s"))
-    assert stored is not None
-    assert stored.headers["Nats-TTL"] == "never"
+async def test_a_definition_outlives_the_retention(settings: BrokerSettings) -> None:
+    short = settings.model_copy(update={"namespace": f"r{new_token(8)}", "retention_days": 1 / 86_400})
+    bus = await Bus.connect(short)
+    try:
+        await ensure_streams(bus, short)
+        await bus.store(f"{bus.subjects.thread}.t.message", b"{}")
+        stored = await Schedules(bus).put("s", every_s=3600, agent="a")
+        await asyncio.sleep(2.5)
+        assert await reads.last(bus, bus.subjects.events, f"{bus.subjects.thread}.t.message") is None
+        assert await Schedules(bus).get("s") == stored
+    finally:
+        await bus.close()
 
 
 async def test_short_intervals_have_their_timers_ahead(bus: Bus, schedules: Schedules) -> None:
