@@ -24,9 +24,8 @@ async def deliveries_per_s(base: str, run: str, clients: int, expected: int) -> 
 async def _read(base: str, path: str) -> bytes:
     parts = urlsplit(base)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=_CHUNK)
-    writer.write(
-        f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: text/event-stream\r\nConnection: close\r\n\r\n".encode()
-    )
+    head = (f"GET {path} HTTP/1.1", f"Host: {parts.netloc}", "Accept: text/event-stream", "Connection: close", "", "")
+    writer.write("\r\n".join(head).encode())
     chunks = []
     async with asyncio.timeout(60):
         while chunk := await reader.read(_CHUNK):
