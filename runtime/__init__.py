@@ -1,8 +1,8 @@
 """What hosts: processes, supervision, leases, the embedded server, telemetry. Knows `actors`, `store` and `topics`.
 
-`host` runs actors: each has a `mailbox`, is fed by `sources`, watched by `supervision`, seen by `presence`. `lease` keeps
-work messages from a thread of its own; `process` runs a main function until a signal; `nats_server` is the broker as a child
-process.
+`host` runs actors: each has a `mailbox`, is fed by `sources`, watched by `supervision`, seen by `presence`. `lease`
+keeps work messages from a thread of its own; `process` runs a main function until a signal; `nats_server` is the
+broker as a child process.
 """
 
 from .config import RuntimeSettings

