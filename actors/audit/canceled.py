@@ -41,8 +41,8 @@ class Canceled:
             )  # fmt: skip
 
     def unfinished(self, record: RunRecord, sequence: int, subjects: Subjects, live: list[Loaded]) -> Iterator[Suspect]:
-        """A tree whose cancel does not go on; `live` is what lives below the run. One run that was not told is named:
-        as long as it is another one at each look, the cancel goes on."""
+        """A tree whose cancel does not go on; `live` is what lives below the run, which itself waits
+        for no worker. One run that was not told is named: as long as it is another one at each look, it goes on."""
         if record.status is not Status.CANCEL_REQUESTED or record.cancel is None or record.cancel.scope != "tree":
             return
         untold = next((one for one in live if one.record.status is not Status.CANCEL_REQUESTED), None)

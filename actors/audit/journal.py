@@ -12,7 +12,9 @@ from .findings import Findings
 from .paths import check_late
 from .track import Track
 
-_OWNED = frozenset({Status.RUNNING})
+_OWNED = {"effect": frozenset({Status.RUNNING, Status.CANCEL_REQUESTED})}
+"""While a run is being canceled its effects are undone, and nothing else of it is written."""
+_RUNNING = frozenset({Status.RUNNING})
 
 
 def check_entries(track: Track, run: str, stored: Stored, findings: Findings) -> list[Entry]:
@@ -37,7 +39,7 @@ def _check_owner(track: Track, run: str, stored: Stored, found: list[Entry], fin
     if track.status is None:
         return
     strangers = sorted({entry.attempt for entry in found} - {track.attempt})
-    if track.status in _OWNED and not strangers:
+    if track.status in _OWNED.get(stored.kind, _RUNNING) and not strangers:
         return
     who = ", ".join(map(str, strangers or [track.attempt]))
     findings.add(

@@ -80,14 +80,14 @@ class Look:
                 yield from self._timer(effect, sequence)
         if record.status is Status.WAITING:
             yield from self._waiting(record, sequence, children)
-        elif record.status is Status.RUNNING:
+        elif _held(record):
             yield from self._running(record, sequence)
 
     async def _canceled(self, record: RunRecord, sequence: int) -> AsyncIterator[Suspect]:
         canceled, subjects = self._history.canceled, self._bus.subjects
         for one in canceled.survivor(record, sequence, subjects):
             yield one
-        if record.status is Status.CANCEL_REQUESTED:
+        if record.status is Status.CANCEL_REQUESTED and not _owes(record, Dispatch):
             pages = [page async for page in load(self._bus, canceled.below.get(record.id, []))]
             live = [one for page in pages for one in page if not one.record.terminal]
             for one in canceled.unfinished(record, sequence, subjects, live):
@@ -122,7 +122,7 @@ class Look:
     # -- running ------------------------------------------------------------------------------------------------
 
     def _asks(self, record: RunRecord) -> bool:
-        return record.status is Status.RUNNING and not self._leased(record)
+        return _held(record) and not self._leased(record)
 
     def _leased(self, record: RunRecord) -> bool:
         return any(one.sequence == record.lease for one in self._work.of(record.id))
@@ -143,7 +143,7 @@ class Look:
         }[state]  # fmt: skip
         yield suspect(
             "work_unclaimed", record.id,
-            f"attempt {record.attempt} is running, its work message {record.lease} is not there any more, and its "
+            f"attempt {record.attempt} is under way, its work message {record.lease} is not there any more, and its "
             f"worker {record.worker} {what}",
             sequence=sequence, remedy=remedy,
         )  # fmt: skip
@@ -179,6 +179,17 @@ class Look:
                 "wait_endless", record.id, "it waits for nothing", sequence=sequence,
                 remedy=remedies.wake(subjects, record.id, "there is nothing to wait for"),
             )  # fmt: skip
+
+
+def _owes(record: RunRecord, kind: type[Dispatch | Timer]) -> bool:
+    return any(isinstance(effect, kind) for effect in owed(record))
+
+
+def _held(record: RunRecord) -> bool:
+    """Whether a worker has the run, and nothing but its lease brings the run on."""
+    if record.status is Status.CANCEL_REQUESTED:
+        return record.worker is not None and not _owes(record, Timer)
+    return record.status is Status.RUNNING
 
 
 def groups(record: RunRecord) -> list[list[str]]:

@@ -50,8 +50,9 @@ class Track:
         return True
 
     def finish(self, step: Step) -> bool:
-        """Whether the step had not been finished before. A failed one may be executed again."""
-        mark = hash(step.at)
+        """Whether the operation had not been done before. A failed one may be executed again, and a claimed effect is
+        settled; what is done stays so."""
+        mark = hash((step.kind, step.at))
         if self._finished is None:
             self._finished = set()
         if mark in self._finished:
