@@ -4,6 +4,7 @@
 #
 #   make test ARGS="-k lease -x"       further arguments of the tool
 #   make demo TARGET=path              audit another folder
+#   make chaos SEED=7 SECONDS=1200     play a seed again, for longer
 #   make install PYTHON=python3.13     another interpreter
 #   make test VENV=/elsewhere/venv     another environment
 
@@ -11,7 +12,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help install demo test imports lint fmt types check bench docs up down clean distclean
+.PHONY: help install demo test imports lint fmt types check bench chaos docs up down clean distclean
 
 VENV ?= .venv
 PYTHON ?=
@@ -110,6 +111,9 @@ check: lint types imports docs ## all the fast checks
 
 bench: $(STAMP)bench $(STAMP)test ## measure, and write the figures
 	@$(PY) -m tests.bench $(ARGS)
+
+chaos: $(STAMP)test ## kill, stall and cut off everything at random, and check that all held (SEED=n SECONDS=n)
+	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 docs: $(STAMP)docs ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)

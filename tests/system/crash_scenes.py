@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -89,7 +90,7 @@ async def over_http(whole: System, asked: Asked, url: str) -> None:
     asked.jobs(answer.json()["run"])
 
 
-Load = Callable[[System, Asked], Awaitable[None]]
+Load = Callable[[System, Asked], Coroutine[Any, Any, None]]
 SCENES: dict[str, tuple[Load, int]] = {
     "coordinator.before-ack.task": (mixed, 1),
     "coordinator.before-ack.command": (mixed, 2),

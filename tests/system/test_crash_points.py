@@ -63,8 +63,8 @@ def stage(
     nats: ServerProcess, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Stage]:
     found = Stage(nats.url, tmp_path_factory.mktemp("scenes"))
-    here = [item for item in request.session.items if item.path == request.path]
-    found.announce([item.callspec.params["point"] for item in here if "stage" in getattr(item, "fixturenames", ())])
+    here = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    found.announce([one.params["point"] for one in here if one is not None and "point" in one.params])
     yield found
     found.close()
 

@@ -1,0 +1,210 @@
+"""What must hold at the end of a chaos run, and whether it does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.actors.audit import audit
+from callboard.store.log import EventLog
+from callboard.topics import reads
+from callboard.topics.bus import Bus
+from callboard.topics.errors import CallboardError
+from callboard.topics.messages import RunRecord, Status
+from tests.chaos.history import Executions, RunHistory, read_effects, read_run
+from tests.chaos.readers import Readers
+from tests.chaos.stage import Stage
+from tests.chaos.workload import Promises
+
+END_S = 120.0
+"""How long after the last fault everything may take to end."""
+_PAGE = 400
+_SHOWN = 40
+
+
+class Verdict(Struct, frozen=True):
+    """The totals, and what was violated."""
+
+    totals: dict[str, int]
+    statuses: dict[str, int]
+    violations: list[str]
+    counts: dict[str, int]
+    """Violations of each kind; `violations` holds the first of them."""
+
+
+class _Violations:
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.counts: Counter[str] = Counter()
+
+    def add(self, kind: str, text: str) -> None:
+        self.counts[kind] += 1
+        if self.counts[kind] <= _SHOWN:
+            self.found.append(f"{kind}: {text}")
+
+    def each(self, kind: str, texts: Iterator[str]) -> None:
+        for text in texts:
+            self.add(kind, text)
+
+
+async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
+    """Waits until everything has ended, and checks all of it. Call it when all faults are healed."""
+    bus = await Bus.connect(stage.broker)
+    try:
+        wrong = _Violations()
+        began = time.monotonic()
+        await _all_end(bus, promises, wrong)
+        settled_s = time.monotonic() - began
+        await readers.finish(30.0)
+        runs = await _histories(bus)
+        await _audited(bus, stage, promises, wrong)
+        _promises_kept(promises, runs, wrong)
+        executions = Executions(runs, read_effects(stage.effects_file))
+        wrong.each("executed", executions.wrong())
+        _read_once(readers, runs, wrong)
+        for text in [*stage.died, *promises.broken, *readers.problems]:
+            wrong.add("behaved", text)
+        totals = _totals(promises, readers, runs, executions) | {"seconds until all had ended": round(settled_s)}
+        statuses = dict(Counter(str(history.last.status) for history in runs.values()).most_common())
+        return Verdict(totals, statuses, wrong.found, dict(wrong.counts))
+    finally:
+        await bus.close()
+
+
+# -- the end ------------------------------------------------------------------------------------------------------
+
+
+async def _all_end(bus: Bus, promises: Promises, wrong: _Violations) -> None:
+    """Every run of the log ends, and every run that was promised is there."""
+    deadline = time.monotonic() + END_S
+    promised = set(promises.results)
+    while True:
+        try:
+            records = await _records(bus)
+        except CallboardError:
+            records = None
+        if records is not None:
+            open_ = [record for record in records.values() if not record.terminal]
+            missing = promised - records.keys()
+            if not open_ and not missing:
+                return
+            if time.monotonic() > deadline:
+                for run in missing:
+                    wrong.add("lost", f"{run} was acknowledged and has no record")
+                for record in open_:
+                    wrong.add("not ended", f"{record.id} ({record.agent}) is {record.status}: {record.reason}")
+                return
+        await asyncio.sleep(0.5)
+
+
+async def _records(bus: Bus) -> dict[str, RunRecord]:
+    """The newest record of every run."""
+    runs: set[str] = set()
+    async for page in reads.read(bus, bus.subjects.events, f"{bus.subjects.run}.*.*.state"):
+        runs.update(stored.subject.split(".")[3] for stored in page)
+    found: dict[str, RunRecord] = {}
+    names = sorted(runs)
+    for start in range(0, len(names), _PAGE):
+        found |= await EventLog(bus).load_many(names[start : start + _PAGE])
+    return found
+
+
+async def _histories(bus: Bus) -> dict[str, RunHistory]:
+    events: dict[str, list[reads.Stored]] = defaultdict(list)
+    async for page in reads.read(bus, bus.subjects.events, f"{bus.subjects.run}.>"):
+        for stored in page:
+            events[stored.subject.split(".")[3]].append(stored)
+    return {run: read_run(found) for run, found in events.items()}
+
+
+# -- the checks -----------------------------------------------------------------------------------------------------
+
+
+async def _audited(bus: Bus, stage: Stage, promises: Promises, wrong: _Violations) -> None:
+    """The product's own auditor, once for each gateway's read model."""
+    for file in sorted(stage.folder.glob("projection-*.db")):
+        report = await audit(bus, expected=promises.results, projection=file, blobs=True)
+        for one in report.findings:
+            if one.severity != "note":
+                wrong.add("audit", f"{one.code} {one.run or ''} at {one.sequence}: {one.found} ({file.name})")
+        if report.dead_letters:
+            wrong.add("audit", f"{report.dead_letters} messages were set aside")
+
+
+def _promises_kept(promises: Promises, runs: dict[str, RunHistory], wrong: _Violations) -> None:
+    for run, expected in promises.results.items():
+        history = runs.get(run)
+        if history is not None and history.last.terminal:
+            _as_promised(history.last, expected, run in promises.canceled, wrong)
+    for key, found in promises.keys.items():
+        if len(found) > 1:
+            wrong.add("doubled", f"idempotency key {key} gave {sorted(found)}")
+    by_key = Counter(history.last.key for history in runs.values() if history.last.key)
+    for key, count in by_key.items():
+        if count > 1:
+            wrong.add("doubled", f"idempotency key {key} has {count} runs")
+    for root in promises.canceled:
+        _ended_below(root, runs, wrong)
+
+
+def _as_promised(record: RunRecord, expected: Any, canceled: bool, wrong: _Violations) -> None:
+    if canceled and record.status in (Status.CANCELED, Status.ORPHANED):
+        return
+    if record.status is not Status.COMPLETED:
+        why = record.error.message if record.error else record.reason
+        wrong.add("result", f"{record.id} ({record.agent}) ended as {record.status}: {why}")
+        return
+    value = record.result.json if record.result is not None else None
+    found = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
+    if found != expected:
+        wrong.add("result", f"{record.id} ({record.agent}) gave {found!r}, not {expected!r}")
+
+
+def _ended_below(root: str, runs: dict[str, RunHistory], wrong: _Violations) -> None:
+    """Nothing below a canceled root ended after it."""
+    end = runs[root].turns[-1]
+    for run, history in runs.items():
+        if run.startswith(f"{root}~") and history.turns[-1].at > end.at:
+            wrong.add("cancel", f"{run} ended {history.turns[-1].at - end.at:.3f} s after its canceled root")
+
+
+def _read_once(readers: Readers, runs: dict[str, RunHistory], wrong: _Violations) -> None:
+    for run, ids in readers.ids.items():
+        expected = runs[run].event_ids if run in runs else []
+        if ids != expected:
+            missed = [one for one in expected if one not in ids]
+            extra = [one for one, count in Counter(ids).items() if count > 1 or one not in expected]
+            wrong.add("events", f"{run}: missed {missed[:5]}, extra {extra[:5]}, {len(ids)} of {len(expected)} read")
+
+
+# -- figures --------------------------------------------------------------------------------------------------------
+
+
+def _totals(
+    promises: Promises, readers: Readers, runs: dict[str, RunHistory], executions: Executions
+) -> dict[str, int]:
+    histories = runs.values()
+    return {
+        "requests": promises.asked.total(),
+        "runs": len(runs),
+        "runs acknowledged": len(promises.results),
+        "requests without an answer": len(promises.unanswered),
+        "trees canceled": len(promises.canceled),
+        "states": sum(len(history.turns) for history in histories),
+        "attempts": sum(history.last.attempt for history in histories),
+        "takeovers": sum(history.takeovers() for history in histories),
+        "steps executed": len(executions.all),
+        "steps executed more than once": executions.doubled(),
+        "steps begun by an attempt that had lost its run": sum(executions.late().values()),
+        "writes stored twice": sum(history.repeated for history in histories),
+        "runs of the schedule": sum((history.last.metadata or {}).get("schedule") is not None for history in histories),
+        "event streams": len(readers.ids),
+        "connections of event streams": readers.connections,
+        "events read": sum(map(len, readers.ids.values())),
+    }

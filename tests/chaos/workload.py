@@ -1,0 +1,256 @@
+"""What is asked of the installation while it is under faults: planned from the seed, sent by way of the proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+
+from callboard.store.blobs import Blobs
+from callboard.store.schedules import Schedules
+from callboard.store.submit import Submitter
+from callboard.topics.bus import Bus
+from callboard.topics.errors import CallboardError, NotFound
+from callboard.topics.ids import new_run_id
+from callboard.topics.messages import TaskRequest
+from tests.chaos.readers import Readers
+from tests.chaos.stage import Stage
+
+log = logging.getLogger(__name__)
+
+_BETWEEN_S = 0.22
+"""Mean time between two requests."""
+_PATIENCE_S = 60.0
+"""A client asks so long."""
+_PAUSE_S = 0.25
+_WEIGHTS = {
+    "submit": 24, "publish": 14, "keyed": 10, "http": 14, "tree": 10, "deep": 3, "nap": 8, "cancel": 9, "flaky": 6,
+    "later": 4,
+}  # fmt: skip
+SCHEDULE = "chaos-tick"
+_SCHEDULE_S = 3.0
+
+
+class Request(NamedTuple):
+    """One request: `at` seconds after the beginning. `number` tells keys and gateways apart."""
+
+    at: float
+    kind: str
+    number: int
+    input: dict[str, Any]
+    wait: float
+    """Of a cancel: how long the tree may work before it. Of a delayed run: its delay."""
+
+
+def plan(seed: int, seconds: float) -> list[Request]:
+    """The requests of a run: the same for the same seed."""
+    rng = random.Random(f"workload {seed}")
+    found: list[Request] = []
+    at = 0.0
+    while (at := at + rng.expovariate(1 / _BETWEEN_S)) < seconds:
+        kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        found.append(Request(at, kind, len(found), _input(kind, rng), rng.uniform(0.2, 3.0)))
+    return found
+
+
+def _input(kind: str, rng: random.Random) -> dict[str, Any]:
+    short = {"steps": rng.randint(1, 4), "seconds": round(rng.uniform(0.01, 0.4), 3)}
+    match kind:
+        case "tree":
+            return {"width": rng.randint(2, 5), "depth": 1} | short
+        case "deep":
+            return {"width": 2, "depth": rng.randint(2, 3)} | short
+        case "cancel":
+            return {"width": rng.randint(2, 4), "depth": rng.randint(1, 2), "steps": 600, "seconds": 0.1}
+        case "nap":
+            return {"seconds": round(rng.uniform(2.2, 6.0), 2)}
+        case "flaky":
+            return {"failures": rng.randint(1, 3)}
+        case _:
+            return short
+
+
+def expected(kind: str, asked: dict[str, Any]) -> Any:
+    """The result of a run that completes."""
+    match kind:
+        case "tree" | "deep":
+            return int(asked["width"] ** asked["depth"] * asked["steps"])
+        case "nap":
+            return ["before", "after"]
+        case "flaky":
+            return "try"
+        case _:
+            return [str(index) for index in range(asked["steps"])]
+
+
+@dataclass
+class Promises:
+    """What the installation has said yes to, and so must keep."""
+
+    results: dict[str, Any] = field(default_factory=dict)
+    """Runs that were acknowledged, with the result that each must have."""
+    canceled: set[str] = field(default_factory=set)
+    """Trees whose cancel was acknowledged."""
+    keys: dict[str, set[str]] = field(default_factory=dict)
+    """Idempotency keys, with the runs that they gave."""
+    unanswered: set[str] = field(default_factory=set)
+    """Runs that were asked for and never acknowledged: they may exist."""
+    asked: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+    """Answers that must not be."""
+
+
+class Workload:
+    """Sends a plan. `await run()`; what it still waits for then is given `_PATIENCE_S` seconds each."""
+
+    def __init__(self, stage: Stage, planned: list[Request]) -> None:
+        self._stage, self._plan = stage, planned
+        self.promises = Promises()
+        self.readers = Readers(stage.gateways)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until every request has its answer, or its client has lost its patience."""
+        bus = await Bus.connect(self._stage.proxied, name="chaos-client")
+        http = httpx.AsyncClient(timeout=10)
+        try:
+            client = _Client(Submitter(bus, Blobs(bus)), http, self._stage.gateways, self.promises, self.readers)
+            schedules = Schedules(bus)
+            await client.insist(lambda: schedules.put(SCHEDULE, b'{"steps":1,"seconds":0.01}', every_s=_SCHEDULE_S,
+                                                      agent="task"))  # fmt: skip
+            await self._send(client)
+            with suppress(NotFound):  # a removal whose answer got lost
+                await client.insist(lambda: schedules.remove(SCHEDULE))
+        finally:
+            await http.aclose()
+            await bus.close()
+
+    async def _send(self, client: _Client) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with asyncio.TaskGroup() as group:
+            for request in self._plan:
+                await asyncio.sleep(max(0.0, began + request.at - loop.time()))
+                group.create_task(client.send(request))
+
+
+class _Client:
+    """Everybody who asks."""
+
+    def __init__(
+        self, submitter: Submitter, http: httpx.AsyncClient, gateways: list[str], promises: Promises, readers: Readers
+    ) -> None:
+        self._submitter, self._http, self._gateways = submitter, http, gateways
+        self._promises, self._readers = promises, readers
+
+    async def send(self, request: Request) -> None:
+        """One request, with all that its client does about it."""
+        self._promises.asked[request.kind] += 1
+        match request.kind:
+            case "publish":
+                await self._publish(request)
+            case "keyed":
+                await self._keyed(request)
+            case "http":
+                await self._over_http(request)
+            case "cancel":
+                await self._cancel(request)
+            case _:
+                await self._submit(request)
+
+    async def insist(self, call: Any) -> Any:
+        """Calls until it answers, or patience is at its end (None)."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while True:
+                    try:
+                        return await call()
+                    except CallboardError as error:
+                        log.debug("asked again: %s", error)
+                        if not error.retryable and error.code != "conflict":
+                            raise
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            return None
+
+    async def _submit(self, request: Request, key: str | None = None) -> str | None:
+        agent = {"submit": "task", "keyed": "task", "later": "task", "deep": "tree", "cancel": "tree"}.get(
+            request.kind, request.kind
+        )
+        run = None if key else new_run_id()
+        task = TaskRequest(
+            agent=agent, run=run, key=key, run_at=request.wait if request.kind == "later" else None,
+            metadata={"kind": request.kind},
+        )  # fmt: skip
+        value = msgspec.json.encode(request.input)
+        reply = await self.insist(lambda: self._submitter.submit(task, value, 5.0))
+        if reply is None:
+            if run is not None:
+                self._promises.unanswered.add(run)
+            return None
+        self._promised(reply.run, request)
+        return str(reply.run)
+
+    def _promised(self, run: str, request: Request) -> None:
+        self._promises.results[run] = expected("tree" if request.kind == "cancel" else request.kind, request.input)
+
+    async def _publish(self, request: Request) -> None:
+        run, value = new_run_id(), msgspec.json.encode(request.input)
+        if await self.insist(lambda: self._submitter.publish("chaos", value, run=run)) is None:
+            self._promises.unanswered.add(run)
+        else:
+            self._promised(run, request)
+
+    async def _keyed(self, request: Request) -> None:
+        """Three clients send one request under one key, two of them at once."""
+        key = f"key-{request.number}"
+        runs = list(await asyncio.gather(self._submit(request, key), self._submit(request, key)))
+        runs.append(await self._submit(request, key))
+        self._promises.keys[key] = {run for run in runs if run is not None}
+
+    async def _over_http(self, request: Request) -> None:
+        """By one gateway or the other; somebody reads the run's events from its beginning to its end."""
+        key = f"http-{request.number}"
+        body = {"agent": "task", "input": request.input}
+        runs: set[str] = set()
+
+        async def post() -> str | None:
+            for turn in range(int(_PATIENCE_S / _PAUSE_S)):
+                url = self._gateways[(request.number + turn) % len(self._gateways)]
+                try:
+                    answer = await self._http.post(f"{url}/runs", json=body, headers={"Idempotency-Key": key})
+                except httpx.HTTPError:
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                if answer.status_code in (200, 202):
+                    return str(answer.json()["run"])
+                if answer.status_code not in (502, 503, 504):
+                    self._promises.broken.append(f"POST /runs gave {answer.status_code}: {answer.text[:300]}")
+                    return None
+                await asyncio.sleep(_PAUSE_S)
+            return None
+
+        for _ in range(1 + request.number % 2):
+            run = await post()
+            if run is not None:
+                runs.add(run)
+                self._promised(run, request)
+        self._promises.keys[key] = runs
+        for run in runs:
+            self._readers.follow(run, request.number)
+
+    async def _cancel(self, request: Request) -> None:
+        """Starts a tree that would work for a minute, and cancels it."""
+        run = await self._submit(request)
+        if run is None:
+            return
+        await asyncio.sleep(request.wait)
+        if await self.insist(lambda: self._submitter.cancel(run, reason="chaos")) is not None:
+            self._promises.canceled.add(run)
