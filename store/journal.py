@@ -74,6 +74,8 @@ class Journal:
     attempts the last, because a later one executes a step again only if its failure was not to stand."""
     emitted: set[str] = field(default_factory=set)
     """The places whose events and artifacts are out."""
+    origin: str = ""
+    """The first run of those that were retried one after the other; empty for a run that retries none."""
     sequence: int = 0
     """Stream sequence of the last event read, of any kind; 0 for a run without events."""
 
@@ -83,18 +85,19 @@ class Journal:
             self.emitted.add(entry.at)
         elif entry.status != "started":
             found = self.steps.setdefault(entry.at, entry)
-            if found.status == "failed" and found.attempt < entry.attempt:
+            again = found.status == "failed" or found.kind == "child"
+            if again and found.attempt < entry.attempt:
                 self.steps[entry.at] = entry
 
 
-async def load_journal(log: EventLog, run: str, until: int = 0) -> Journal:
-    """The journal of a run, from all its events up to now, in a few batched reads.
+async def load_journal(log: EventLog, run: str, until: int = 0, into: Journal | None = None) -> Journal:
+    """The journal of a run, from all its events up to now, in a few batched reads; added to `into`, when that is given.
 
     Any replica of the stream may answer, also one that is a moment behind. `until` is the sequence of an event that
     must be in, such as the attempt's running state, after which no earlier attempt can have written: it is waited for,
     some seconds at most. Raises InvalidMessage for an entry that cannot be read: to skip it could mean to do a finished
     step again. Raises Unavailable when the broker does not answer, or not with all that is asked for."""
-    journal, seen = Journal(), Seen()
+    journal, seen = into or Journal(), Seen()
     for delay_s in (*_LAG_S, None):
         async for page in log.history(run, journal.sequence):
             for stored in page:

@@ -1,13 +1,13 @@
 """The streams: their declaration, and how they come to be.
 
-| stream | subjects | retention |
+| stream | subjects | retention; where it is republished |
 | --- | --- | --- |
 | INBOX | `cb.task.*`, `cb.cmd.>`, `cb.timer.>` | work queue, message schedules |
-| WORK | `cb.work.*` | work queue |
-| EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*`, `cb.schedule.*` | limits; republished on `cb.live.>` |
-| TOPICS | `cb.topic.*.*`, stored as `cb.topic.{topic}.{partition}.{key}` | limits; republished on `cb.live.topic.>` |
-| ACTORS | `cb.actor.*.*` | the last message of each subject |
-| DEAD | `cb.dead.*` | limits |
+| WORK | `cb.work.*`, `cb.hook.*` | work queue |
+| EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*`, `cb.schedule.*`, `cb.attention.*.*` | limits; `cb.live.>` |
+| TOPICS | `cb.topic.*.*`, stored as `cb.topic.{topic}.{partition}.{key}` | limits; `cb.live.topic.>` |
+| ACTORS | `cb.actor.*.*`, `cb.webhook.*` | the last message of each subject |
+| DEAD | `cb.dead.*` | limits; `cb.live.dead.>` |
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
             "allow_msg_ttl": True,
             "metadata": {subjects.salt_key: secrets.token_hex(16)},
         },
-        common | {"name": subjects.work_stream, "subjects": [f"{ns}.work.*"], "retention": "workqueue"},
+        common | {"name": subjects.work_stream, "subjects": [f"{ns}.work.*", f"{ns}.hook.*"], "retention": "workqueue"},
         common
         | kept
         | {
             "name": subjects.events,
-            "subjects": [f"{ns}.run.>", f"{ns}.thread.>", f"{ns}.agent.*", f"{ns}.schedule.*"],
+            "subjects": [f"{ns}.run.>", f"{ns}.thread.>", f"{ns}.agent.*", f"{ns}.schedule.*", f"{ns}.attention.*.*"],
             "allow_msg_ttl": True,  # what says `never` outlives the retention
             "republish": {"src": f"{ns}.>", "dest": f"{ns}.live.>"},
         },
@@ -74,8 +74,15 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
             },
             "republish": {"src": f"{ns}.topic.>", "dest": f"{ns}.live.topic.>"},
         },
-        common | {"name": subjects.actors, "subjects": [f"{ns}.actor.*.*"], "max_msgs_per_subject": 1},
-        common | kept | {"name": subjects.dead, "subjects": [f"{ns}.dead.*"]},
+        common
+        | {"name": subjects.actors, "subjects": [f"{ns}.actor.*.*", f"{ns}.webhook.*"], "max_msgs_per_subject": 1},
+        common
+        | kept
+        | {
+            "name": subjects.dead,
+            "subjects": [f"{ns}.dead.*"],
+            "republish": {"src": f"{ns}.dead.*", "dest": f"{ns}.live.dead.{{{{wildcard(1)}}}}"},
+        },
     ]
 
 
@@ -102,7 +109,9 @@ def _lacking(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, Any] | 
     """The configuration of a stream with what it lacks; None when it lacks nothing."""
     here: list[str] = found.get("subjects") or []
     subjects = [one for one in wanted["subjects"] if not any(_covers(wide, one) for wide in here)]
-    abilities = {name: True for name in _ABILITIES if wanted.get(name) and not found.get(name)}
+    abilities: dict[str, Any] = {name: True for name in _ABILITIES if wanted.get(name) and not found.get(name)}
+    if wanted.get("republish") and not found.get("republish"):
+        abilities["republish"] = wanted["republish"]
     if not subjects and not abilities:
         return None
     kept = [one for one in here if not any(_covers(new, one) for new in subjects)]

@@ -92,6 +92,18 @@ class Subjects:
         """`cb.timer.@schedule.{name}.{due}`: the timer of one due time (Unix milliseconds), or of all."""
         return f"{self.timer}.@schedule.{require_token('schedule', name)}.{due}"
 
+    def attention(self, kind: str, which: str) -> str:
+        """`cb.attention.run.{run}`, `cb.attention.queue.{queue}`: whether it waits for a person."""
+        return f"{self.namespace}.attention.{kind}.{which}"
+
+    def webhook(self, name: str) -> str:
+        """`cb.webhook.{name}`: who is told over HTTP, and of what."""
+        return f"{self.namespace}.webhook.{require_token('webhook', name)}"
+
+    def hook(self, name: str) -> str:
+        """`cb.hook.{name}`: the events on their way to one webhook."""
+        return f"{self.namespace}.hook.{require_token('webhook', name)}"
+
     def live_of(self, subject: str) -> str:
         """The core subject on which the broker republishes what was stored on `subject`."""
         return f"{self.live}{subject[len(self.namespace) :]}"

@@ -6,13 +6,26 @@ import asyncio
 import logging
 from typing import assert_never
 
+from ...store.attention import Attention
 from ...store.log import EventLog, Loaded
 from ...store.threads import Threads
 from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.messages import Command, Work, encode
-from .effects import CancelBelow, CheckChildren, Dispatch, Effect, MarkThread, Notify, TellParent, Timer, owed
+from .effects import (
+    CancelBelow,
+    CheckChildren,
+    Dispatch,
+    Effect,
+    MarkThread,
+    Notify,
+    Park,
+    Retried,
+    TellParent,
+    Timer,
+    owed,
+)
 from .family import Family
 from .ledger import Ledger
 
@@ -50,8 +63,17 @@ class Carrier:
                 await Threads(self._bus).roll_back(effect.thread, effect.run)
             case Notify():
                 self._notify(effect.worker, Command(run=effect.run, verb="cancel", epoch=effect.epoch))
+            case Park():
+                await Attention(self._bus).park(effect.record)
+            case Retried():
+                await self._retried(effect)
             case _:
                 assert_never(effect)
+
+    async def _retried(self, effect: Retried) -> None:
+        before = await self._log.load(effect.run)
+        if before is not None:
+            await Attention(self._bus).resolve(before.record, f"retried as {effect.by}")
 
     def _notify(self, worker: str, notice: Command) -> None:
         self._bus.publish(f"{self._bus.subjects.worker}.{worker}.notice", encode(notice))

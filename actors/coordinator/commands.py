@@ -57,6 +57,10 @@ class Commands:
             "sweep": self._sweep,
         }
 
+    def serve(self, verb: str, handler: Callable[[Command], Awaitable[RunRecord | None]]) -> None:
+        """Adds a verb that is carried out elsewhere."""
+        self._verbs[verb] = handler
+
     async def execute(self, command: Command) -> RunRecord | None:
         """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, InvalidRunId,
         NotFound, IllegalTransition."""

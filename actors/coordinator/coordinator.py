@@ -48,9 +48,11 @@ from .fires import Fires
 from .intake import Intake
 from .ledger import Ledger
 from .liveness import Liveness
+from .retrying import Retrying
 from .routing import Routing
 from .run_commands import Claim, Redispatch
 from .tracing import RunTracing
+from .unserved import Unserved
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -76,12 +78,15 @@ _decode_command = msgspec.json.Decoder(Command).decode
 
 
 class Coordinator(Actor):
-    """Serves tasks, commands, claims, outcomes. `cancel_grace_s`: how long a worker may take to confirm a cancel."""
+    """Serves tasks, commands, claims, outcomes.
+
+    `cancel_grace_s`: how long a worker may take to confirm a cancel. `unserved_after_s`: how long work may lie without
+    a worker for its agent before that is noted for people."""
 
     capacity = 2000
     concurrency = 2000
 
-    def __init__(self, bus: Bus, *, cancel_grace_s: float = 30.0) -> None:
+    def __init__(self, bus: Bus, *, cancel_grace_s: float = 30.0, unserved_after_s: float = 30.0) -> None:
         self._bus = bus
         self._log = EventLog(bus)
         tracing = RunTracing(bus)
@@ -93,6 +98,9 @@ class Coordinator(Actor):
         self._fires = Fires(bus, partial(self._intake.submit, compare=False))
         self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
         self._liveness = Liveness(bus, self._commands.lost)
+        retrying = Retrying(bus, self._ledger, self._carrier, self._routing, tracing)
+        self._commands.serve("retry", lambda command: retrying.retry(command.run))
+        self._unserved = Unserved(bus, self._liveness.served, unserved_after_s)
         self._dead = DeadLetters(bus)
 
     @property
@@ -142,8 +150,8 @@ class Coordinator(Actor):
         ]
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Watches the workers and the schedules; routes parked tasks when an agent registers."""
-        return [self._liveness.watch, self._unpark, self._fires.watch]
+        """Watches the workers, the schedules and the queues; routes parked tasks when an agent registers."""
+        return [self._liveness.watch, self._unpark, self._fires.watch, self._unserved.watch]
 
     # -- inbox --------------------------------------------------------------------------------------------------
 

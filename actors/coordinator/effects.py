@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from ...store.attention import parks
 from ...topics.messages import RunRecord, Status
 
 
@@ -62,15 +63,29 @@ class MarkThread(Struct, frozen=True):
     run: str
 
 
-Effect = Dispatch | Timer | CheckChildren | TellParent | Notify | CancelBelow | MarkThread
+class Park(Struct, frozen=True):
+    """Note that the run waits for a person."""
+
+    record: RunRecord
+
+
+class Retried(Struct, frozen=True):
+    """Note that a run which waited for a person is retried."""
+
+    run: str
+    by: str
+
+
+Effect = Dispatch | Timer | CheckChildren | TellParent | Notify | CancelBelow | MarkThread | Park | Retried
 
 
 def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
     """The effects that the run's present status asks for. Idempotent: each may be carried out any number of times."""
     run = record.id
+    retried = (Retried(record.retry_of, run),) if record.retry_of else ()
     match record.status:
         case Status.QUEUED if record.wake_at is None:
-            return (Dispatch(record.agent or f"@{record.topic}", run, record.dispatch),)
+            return (Dispatch(record.agent or f"@{record.topic}", run, record.dispatch), *retried)
         case Status.QUEUED:
             assert record.wake_at is not None
             return (Timer(run, "due", record.wake_at, dispatch=record.dispatch),)
@@ -80,7 +95,9 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
         case Status.CANCEL_REQUESTED:
             return _owed_while_canceled(record, cancel_grace_s)
         case _ if record.terminal:
-            return _owed_at_the_end(record)
+            return (*_owed_at_the_end(record), *retried)
+        case Status.INPUT_REQUIRED:
+            return (Park(record),)
         case _:
             return ()
 
@@ -104,4 +121,6 @@ def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
         found.append(TellParent(record.parent, record.id))
     if record.cancel is not None and record.cancel.by not in ("", record.parent):
         found.append(TellParent(record.cancel.by, record.id))
+    if parks(record):
+        found.append(Park(record))
     return tuple(found)

@@ -45,6 +45,7 @@ from . import delay
 from .carrier import Carrier
 from .effects import Dispatch
 from .ledger import Ledger
+from .retrying import taken_up
 from .routing import Routing
 from .run_commands import Cancel
 from .tracing import RunTracing
@@ -276,7 +277,8 @@ class Intake:
         async def one(child: ChildRequest) -> RunRecord:
             found = existing.get(child.run)
             if found is None:
-                return (await self._create(self._child_record(parent, child, now)))[1].record
+                record = await taken_up(self._log, self._child_record(parent, child, now), child.retry_of)
+                return record if record.id != child.run else (await self._create(record))[1].record
             if (
                 found.status is Status.QUEUED
                 and found.attempt == 0

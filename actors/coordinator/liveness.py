@@ -40,6 +40,7 @@ class Liveness:
         self._bus, self._lost = bus, lost
         self._held: dict[str, dict[str, float]] = {}
         self._heard: dict[str, float] = {}
+        self._agents: dict[str, float] = {}
         self._loop = asyncio.get_running_loop()
         self._quiet_until = 0.0
 
@@ -67,6 +68,12 @@ class Liveness:
             recent = {run: at for run, at in self._held.get(info.id, {}).items() if now - at < _RECENT_S}
             self._held[info.id] = dict.fromkeys(filter(is_run_id, info.running), 0.0) | recent
             self._heard[info.id] = now
+            self._agents.update(dict.fromkeys(info.agents, now))
+
+    def served(self, agent: str) -> float | None:
+        """Seconds since a worker of the agent was heard; None: never, by this coordinator."""
+        heard = self._agents.get(agent)
+        return None if heard is None else self._loop.time() - heard
 
     def reconnected(self) -> None:
         """The broker was away: nobody is declared lost until all had time to reconnect."""

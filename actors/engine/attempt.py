@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from ...store.blobs import Blobs
-from ...store.journal import Journal, load_journal
+from ...store.journal import Journal
+from ...store.lineage import load_lineage
 from ...store.log import EventLog
 from ...store.threads import Threads
 from ...topics import codec, trace
@@ -142,7 +143,7 @@ class Attempt:
     async def _work(self) -> Outcome:
         """Everything that the run's own code takes part in; what it raises is the run's failure."""
         record = self.record
-        journal = await load_journal(self._log, record.id, until=self._fence) if record.attempt > 1 else Journal()
+        journal = await load_lineage(self._log, record, until=self._fence) if record.attempt > 1 else Journal()
         parts = self._assemble(journal)
         parts.places.enter()
         args = [Context(parts)]

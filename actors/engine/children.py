@@ -14,6 +14,7 @@ from ...store.log import EventLog
 from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, NoResponders, StaleFence, Unavailable, error_from_code
+from ...topics.ids import root_of
 from ...topics.messages import TERMINAL, ChildrenReply, ChildrenRequest, ChildRequest, ChildState, RunRecord, encode
 from .hold import Group, Hold
 from .place import apart
@@ -101,7 +102,8 @@ class Children:
             self._looker = apart(self._look())
         if run in self._named:
             self._told.set()
-        with self._hold.for_child(group, run):
+        own = root_of(run) == self._record.root  # a child that the retried run has left behind wakes nobody here
+        with self._hold.for_child(group, run) if own else self._hold.working():
             return await asyncio.shield(future)
 
     def told(self, child: str | None) -> None:

@@ -200,18 +200,26 @@ class Context:
         parts = self._parts
         parts.check()
         run, title = child_run_id(parts.record.id, place), f"call:{agent}"
-        if parts.steps.recorded(place, title, "child") is None:
-            parts.writer.put(
-                "step",
-                Step(
-                    at=place, name=title, attempt=parts.record.attempt, n=parts.writer.number(), kind="child", child=run
-                ),
-            )
+        known = parts.steps.recorded(place, title, "child")
+        before = known.child if known is not None and known.child != run else None
+        if known is None:
+            self._note_child(place, title, run)
         value = await parts.blobs.payload(data)
         request = ChildRequest(
-            run=run, agent=agent, input=value, detached=detached, metadata=metadata, trace=trace.traceparent()
+            run=run, agent=agent, input=value, detached=detached, metadata=metadata, trace=trace.traceparent(),
+            retry_of=before,
+        )  # fmt: skip
+        state = await parts.children.start(request)
+        if before is not None and state.run == run:  # not the result of the run that is retried, but a retry of it
+            self._note_child(place, title, run)
+        return state
+
+    def _note_child(self, place: str, title: str, run: str) -> None:
+        parts = self._parts
+        entry = Step(
+            at=place, name=title, attempt=parts.record.attempt, n=parts.writer.number(), kind="child", child=run
         )
-        return await parts.children.start(request)
+        parts.writer.put("step", entry)
 
     async def child_result(self, run: str, group: Group, type_: Any) -> Any:
         """The result of a started child; what `Child.result` and `call` stand on."""
@@ -283,7 +291,7 @@ class Context:
         """16 bytes that follow from the installation's secret, the run and the place."""
         parts = self._parts
         parts.check()
-        text = f"{parts.salt}\0{parts.record.id}\0{self._place()}"
+        text = f"{parts.salt}\0{parts.journal.origin or parts.record.id}\0{self._place()}"
         return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
     async def _noted(self, name: str, make: Callable[[], T], type_: type[T]) -> T:

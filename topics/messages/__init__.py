@@ -3,6 +3,7 @@
 `Raw` fields hold JSON that travels unread: the coordinator never decodes a user's data.
 """
 
+from .attention import Notice, Parked, Webhook
 from .entries import Artifact, Event, Step
 from .presence import AgentInfo, WorkerInfo
 from .records import DeadLetter, ThreadMessage, ThreadRecord
@@ -47,10 +48,12 @@ __all__ = [
     "ErrorInfo",
     "Event",
     "Grant",
+    "Notice",
     "Outcome",
     "OutcomeReply",
     "OutcomeRequest",
     "OutcomeVerdict",
+    "Parked",
     "Payload",
     "RetryPolicy",
     "RunRecord",
@@ -60,6 +63,7 @@ __all__ = [
     "TaskRequest",
     "ThreadMessage",
     "ThreadRecord",
+    "Webhook",
     "Work",
     "WorkerInfo",
     "encode",

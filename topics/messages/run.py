@@ -103,6 +103,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_s: float | None = None
     """Limit of one attempt, in seconds."""
     detached: bool = False
+    retry_of: str | None = None
+    """The run that ended without a result, whose journal this one goes on from; attempts are counted on."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     steps: int = 0

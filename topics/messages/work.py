@@ -105,6 +105,8 @@ class ChildRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     detached: bool = False
     metadata: dict[str, Any] | None = None
     trace: str | None = None
+    retry_of: str | None = None
+    """The child that the run which the parent retries had started here: its result is taken, or it is retried."""
 
 
 class ChildrenRequest(Struct, frozen=True, omit_defaults=True):

@@ -1,0 +1,33 @@
+"""Runs that retry others: one journal for all of them, so that what one has finished none executes again."""
+
+from __future__ import annotations
+
+from ..topics.errors import NotFound
+from ..topics.messages import RunRecord
+from .journal import Journal, load_journal
+from .log import EventLog, Loaded
+
+
+async def lineage(log: EventLog, record: RunRecord) -> list[Loaded]:
+    """The runs that `record` goes on from, the first one first; empty when it retries none. Raises NotFound when the
+    log of one is gone: to go on without it could mean to do finished steps again."""
+    found: list[Loaded] = []
+    run = record.retry_of
+    while run is not None:
+        loaded = await log.load(run)
+        if loaded is None:
+            raise NotFound(f"run {record.id} retries {run}, of which the log is gone: start a new run", run=run)
+        found.insert(0, loaded)
+        run = loaded.record.retry_of
+    return found
+
+
+async def load_lineage(log: EventLog, record: RunRecord, until: int = 0) -> Journal:
+    """The journal of a run and of those that it goes on from. What those have told their watchers does not count: the
+    run tells it again, in its own log. `until` and errors as with `load_journal`, and NotFound."""
+    journal = Journal()
+    for loaded in await lineage(log, record):
+        journal.origin = journal.origin or loaded.record.id
+        await load_journal(log, loaded.record.id, loaded.sequence, journal)
+        journal.emitted.clear()
+    return await load_journal(log, record.id, until, journal)
