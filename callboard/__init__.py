@@ -10,6 +10,7 @@ from .actors.agent import Agent, Retry, Retryable, Terminal, agent
 from .actors.context import ActorContext
 from .actors.engine import AttemptEnded, Child, ChildFailed, Context, JournalMismatch, StepFailed, StepTimeout
 from .actors.handler import ask, on
+from .actors.hook import DidNotHappen, Done, Happened, Unsure, hook
 from .topics.errors import CallboardError
 from .topics.messages import Status
 
@@ -24,6 +25,9 @@ __all__ = [
     "Child",
     "ChildFailed",
     "Context",
+    "DidNotHappen",
+    "Done",
+    "Happened",
     "JournalMismatch",
     "Retry",
     "Retryable",
@@ -31,7 +35,9 @@ __all__ = [
     "StepFailed",
     "StepTimeout",
     "Terminal",
+    "Unsure",
     "agent",
     "ask",
+    "hook",
     "on",
 ]

@@ -9,16 +9,20 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ..topics.bus import Bus
 from ..topics.errors import InvalidMessage, Unavailable
 from ..topics.messages import Artifact, Event, Step
-from ..topics.reads import Stored
+from ..topics.reads import Stored, read
+from .effects import Effects
 from .log import EventLog
 
 Entry: TypeAlias = Step | Event | Artifact
 
 _event = msgspec.json.Decoder(Event | list[Event]).decode
+_step = msgspec.json.Decoder(Step | list[Step]).decode
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "step": msgspec.json.Decoder(Step | list[Step]).decode,
+    "step": _step,
+    "effect": _step,
     "delta": _event,
     "custom": _event,
     "message": _event,
@@ -74,6 +78,8 @@ class Journal:
     attempts the last, because a later one executes a step again only if its failure was not to stand."""
     emitted: set[str] = field(default_factory=set)
     """The places whose events and artifacts are out."""
+    effects: Effects = field(default_factory=Effects)
+    """What was done outside. The newest entry of an effect stands in `steps` as well, where it keeps its place."""
     origin: str = ""
     """The first run of those that were retried one after the other; empty for a run that retries none."""
     sequence: int = 0
@@ -83,6 +89,10 @@ class Journal:
         """Takes in one entry."""
         if not isinstance(entry, Step):
             self.emitted.add(entry.at)
+        elif entry.kind in ("effect", "compensation"):
+            self.effects.take(entry)
+            if entry.kind == "effect":
+                self.steps[entry.at] = entry
         elif entry.status != "started":
             found = self.steps.setdefault(entry.at, entry)
             again = found.status == "failed" or found.kind == "child"
@@ -115,3 +125,16 @@ def _add(journal: Journal, seen: Seen, stored: Stored) -> None:
         for entry in entries(stored):
             if seen.fresh(entry):
                 journal.add(entry)
+
+
+async def load_effects(bus: Bus, run: str) -> Effects:
+    """The effects of a run with their times, from that part of its log alone; any replica may answer.
+
+    Raises InvalidMessage for an entry that cannot be read, Unavailable when the broker does not answer."""
+    found, seen = Effects(), Seen()
+    async for page in read(bus, bus.subjects.events, bus.subjects.event(run, "effect")):
+        for stored in page:
+            for entry in entries(stored):
+                if isinstance(entry, Step) and seen.fresh(entry):
+                    found.take(entry, stored.time)
+    return found

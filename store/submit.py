@@ -14,7 +14,7 @@ from ..topics.bus import Bus
 from ..topics.client import Message, head_bytes
 from ..topics.errors import BrokerError, CallboardError, InvalidMessage, NoResponders, NotFound, Unavailable
 from ..topics.ids import new_run_id, new_token, require_run_id
-from ..topics.messages import Alive, Command, CommandReply, RunRecord, SubmitReply, TaskRequest, encode
+from ..topics.messages import Alive, Command, CommandReply, Payload, RunRecord, SubmitReply, TaskRequest, encode
 from ..topics.reads import Stored
 from ..topics.subjects import require_token
 from .blobs import Blobs
@@ -106,6 +106,19 @@ class Submitter:
         lives that it could end."""
         command = Command(run=require_run_id(run), verb="cancel", reason=reason, scope=scope, action=action)
         return await self._commanded(command)
+
+    async def reconcile(
+        self, run: str, effect: str, *, happened: bool, value: Payload | None = None, reason: str | None = None
+    ) -> RunRecord:
+        """Says whether an unknown effect (its place or its name) of an `input_required` run has happened, and if so
+        what its function would have returned; the run goes on when all are decided.
+
+        Again with the same word it changes nothing. Raises as `command` does; IllegalTransition when the run does not
+        wait for it."""
+        command = Command(
+            run=require_run_id(run), verb="reconcile", effect=effect, happened=happened, value=value, reason=reason
+        )
+        return (await self._commanded(command))[0]
 
     async def _commanded(self, command: Command) -> tuple[RunRecord, list[Alive]]:
         try:

@@ -11,13 +11,13 @@ import msgspec
 
 from ...topics import reads, units
 from ...topics.bus import Bus
-from ...topics.errors import IllegalTransition, InvalidMessage, NoResponders, NotFound, Unavailable
+from ...topics.errors import IllegalTransition, InvalidInput, InvalidMessage, NoResponders, NotFound, Unavailable
 from ...topics.ids import require_run_id, root_of
 from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
 from .carrier import Carrier
 from .ledger import Applied, Ledger
 from .routing import Routing
-from .run_commands import Cancel, CancelDeadline, Due, End, Lost, Redispatch, RunCommand, Wake
+from .run_commands import Cancel, CancelDeadline, Due, End, Lost, Reconcile, Redispatch, RunCommand, Wake
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class Commands:
             "due": self._due,
             "wake": self._wake,
             "cancel_deadline": self._cancel_deadline,
+            "reconcile": self._reconcile,
             "sweep": self._sweep,
         }
 
@@ -116,6 +117,22 @@ class Commands:
                 status=str(record.status),
             )
         await self._carrier.family.cancel_below(record, order)
+        return record
+
+    async def _reconcile(self, command: Command) -> RunRecord | None:
+        if command.value is not None and not command.happened:
+            raise InvalidInput(f"effect {command.effect!r} has a value although it did not happen", run=command.run)
+        word = Reconcile(command.effect, command.happened, command.value, command.reason)
+        applied = await self.apply(command.run, word)
+        record = _required(applied, command.run)
+        if applied.verdict == "refused":
+            asked = ", ".join(f"{one.at} ({one.name})" for one in record.unknown or ())
+            raise IllegalTransition(
+                f"run {record.id} is {record.status} and does not wait for a word on effect {command.effect!r}: "
+                + (f"it waits for {asked}; name one place" if asked else "it waits for none"),
+                run=record.id,
+                status=str(record.status),
+            )
         return record
 
     async def _cancel_children(self, run: str, order: CancelOrder) -> RunRecord:

@@ -51,7 +51,8 @@ class Notify(Struct, frozen=True):
 
 
 class CancelBelow(Struct, frozen=True):
-    """Cancel all that the run has started, and end the run once all of it has ended."""
+    """Cancel all that the run has started if that was asked for, and end the run once all of it has ended; before that,
+    see whether it has effects that are to be undone."""
 
     run: str
 
@@ -104,11 +105,13 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
 
 def _owed_while_canceled(record: RunRecord, cancel_grace_s: float) -> tuple[Effect, ...]:
     found: list[Effect] = []
+    if record.undo == "due":  # all below has ended; once claimed, the work message's lease brings it on
+        return () if record.worker else (Dispatch(record.agent, record.id, record.dispatch),)
     if record.worker is not None:
         deadline = record.updated_at + timedelta(seconds=cancel_grace_s)
         found.append(Notify(record.worker, record.id, record.epoch))
         found.append(Timer(record.id, "cancel_deadline", deadline, epoch=record.epoch))
-    if record.cancel is not None and record.cancel.scope == "tree":
+    if (record.cancel is not None and record.cancel.scope == "tree") or record.undo:
         found.append(CancelBelow(record.id))
     return tuple(found)
 

@@ -80,7 +80,7 @@ class Family:
             return True
         record = loaded.record
         if record.status is Status.CANCEL_REQUESTED:
-            return await self.cancel_below(record)
+            return record.undo == "due" or await self.cancel_below(record)
         if record.status is Status.RUNNING and record.worker:
             for child in named:
                 notice = Command(run=run, verb="child", child=child)
@@ -120,7 +120,8 @@ class Family:
         `order`: of a run that itself goes on, or has ended before. False: a replica that may be late is to be asked
         again."""
         wanted = order or record.cancel or CancelOrder()
-        alive = [one for one in await self.below(record.id) if not one.terminal]
+        deep = order is not None or wanted.scope == "tree"
+        alive = [one for one in await self.below(record.id) if not one.terminal] if deep else []
         mine = CancelOrder(action=wanted.action, scope="run", by=record.id)
         unordered = [one for one in alive if one.status is not Status.CANCEL_REQUESTED]
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -129,10 +130,16 @@ class Family:
             return self._bus.replicas == 1
         if order is None and record.worker is None:
             crash.point("coordinator.before-root-ends")
-            applied = await self._ledger.apply(record.id, Settled(record.epoch))
-            if applied.loaded is not None and applied.loaded.record.terminal:
+            effects = bool(record.undo) and await self._has_effects(record.id)
+            applied = await self._ledger.apply(record.id, Settled(record.epoch, effects))
+            if applied.loaded is not None and (applied.loaded.record.terminal or applied.loaded.record.undo == "due"):
                 await self._settle(applied.loaded)
         return True
+
+    async def _has_effects(self, run: str) -> bool:
+        """Whether the run has claimed any: asked of the leader, after its state has fenced every attempt off."""
+        subjects = self._bus.subjects
+        return await reads.last_from_leader(self._bus, subjects.events, subjects.event(run, "effect")) is not None
 
     async def _order(self, run: str, order: CancelOrder, reason: str | None, gate: asyncio.Semaphore) -> bool:
         """Whether the descendant has ended with the order: it was not running."""
@@ -144,6 +151,9 @@ class Family:
             record = applied.loaded.record
             if not record.terminal or record.status is Status.ROLLED_BACK:
                 await self._settle(applied.loaded)
+            if record.undo and not record.terminal:  # it may have ended with that: it had no effects
+                now = await self._ledger.load(run)
+                return now is not None and now.record.terminal
             return record.terminal
 
     # -- waiting ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...topics.messages import AgentInfo, CancelOrder, Outcome
+from ...topics.messages import AgentInfo, CancelOrder, Outcome, Payload
 
 
 class Claim(Struct, frozen=True):
@@ -36,9 +36,19 @@ class Cancel(Struct, frozen=True):
 
 
 class Settled(Struct, frozen=True):
-    """All that the run has started has ended."""
+    """All that the run has started has ended. `effects`: its log has effects, which may have to be undone."""
 
     epoch: int
+    effects: bool = False
+
+
+class Reconcile(Struct, frozen=True):
+    """A person says whether an unknown effect, named by its place or its name, has happened."""
+
+    effect: str
+    happened: bool
+    value: Payload | None = None
+    reason: str | None = None
 
 
 class CancelDeadline(Struct, frozen=True):
@@ -76,5 +86,5 @@ class Redispatch(Struct, frozen=True):
     reason: str | None = None
 
 
-RunCommand = Claim | End | Cancel | CancelDeadline | Settled | Lost | Wake | Due | Redispatch
+RunCommand = Claim | End | Cancel | CancelDeadline | Settled | Reconcile | Lost | Wake | Due | Redispatch
 Verdict = Literal["changed", "applied", "stale", "later", "refused"]

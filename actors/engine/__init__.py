@@ -2,6 +2,7 @@
 
 attempt ── context ── parts ─┬─ places      where in the code an operation stands
                              ├─ steps       journaled functions
+                             ├─ effects     what is done outside: claimed, settled, unknown; undone by `undo`
                              ├─ children    child runs
                              ├─ hold        durable waits, and when to let go of the worker
                              └─ writer      fenced writes

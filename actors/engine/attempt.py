@@ -13,23 +13,26 @@ from typing import Any
 from ...store.blobs import Blobs
 from ...store.journal import Journal
 from ...store.lineage import load_lineage
-from ...store.log import EventLog
+from ...store.log import EventLog, Loaded
 from ...store.threads import Threads
 from ...topics import codec, trace
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.errors import CallboardError, StaleFence
-from ...topics.messages import ErrorInfo, Grant, Outcome, Payload, Status
+from ...topics.messages import CancelOrder, ErrorInfo, Grant, Outcome, Payload, Status, UnknownEffect
 from ..agent import Agent, Terminal
 from ..publication import publication
+from .caller import Caller
 from .children import Children
 from .context import Context
+from .effects import EffectCalls
 from .errors import AttemptEnded, StepFailed
 from .hold import Hold
 from .parts import Parts
 from .place import Places
 from .steps import Steps, failure, fatal_places
 from .tracing import attempt_ended, attempt_span
+from .undo import Undo, current
 from .writer import Writer
 
 log = logging.getLogger(__name__)
@@ -69,9 +72,11 @@ class Attempt:
         self._hold = Hold(self._patience, lambda: self.interrupt("suspended"))
         self._children = Children(bus, self._log, self.record, self._hold, self._lost)
         self._parts: Parts | None = None
-        self._work_task: asyncio.Task[Outcome] | None = None
+        self._work_task: asyncio.Task[Outcome | None] | None = None
         self._waits: list[list[str]] = []
         self._wake_at: datetime | None = None
+        self._unknown: list[UnknownEffect] = []
+        self._undoing = self.record.status is Status.CANCEL_REQUESTED
 
     # -- from outside -------------------------------------------------------------------------------------------
 
@@ -84,6 +89,9 @@ class Attempt:
         task = self._work_task
         if self._interrupted.done() or task is None or task.done():
             return
+        if self._undoing and why != "released":
+            return  # what is canceled already
+        self._unknown = list(self._hold.unknown)
         self._waits, self._wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
         if self._parts is not None:
             self._parts.ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} was ended: {why}")
@@ -113,10 +121,11 @@ class Attempt:
             return outcome
 
     async def _execute(self) -> Outcome | None:
-        limit = self._agent.timeout
+        limit = None if self._undoing else self._agent.timeout
         loop = asyncio.get_running_loop()
         timer = loop.call_later(limit.total_seconds(), self.interrupt, "timed_out") if limit else None
-        work = self._work_task = asyncio.create_task(self._work(), name=f"run-{self.record.id}")
+        job = self._undo(Loaded(self.record, self._fence)) if self._undoing else self._work()
+        work = self._work_task = asyncio.create_task(job, name=f"run-{self.record.id}")
         try:
             await asyncio.wait((work, self._interrupted), return_when=asyncio.FIRST_COMPLETED)
             if self._interrupted.done():
@@ -159,7 +168,11 @@ class Attempt:
 
     def _assemble(self, journal: Journal) -> Parts:
         places = Places()
-        steps = Steps(journal, self._writer, self._blobs, self._hold, self._threads, self.record, places, self._covers)
+        call, record = Caller(self._threads), self.record
+        steps = Steps(journal, self._writer, self._blobs, self._hold, call, record, places, self._covers)
+        effects = EffectCalls(
+            steps, call, journal, self._writer, self._blobs, self._hold, record, places, self._covers
+        )  # fmt: skip
         fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
         self._parts = Parts(
             bus=self._bus,
@@ -169,6 +182,7 @@ class Attempt:
             blobs=self._blobs,
             hold=self._hold,
             steps=steps,
+            effects=effects,
             children=self._children,
             threads=Threads(self._bus),
             places=places,
@@ -182,7 +196,7 @@ class Attempt:
         subject, headers = publication(self._bus.subjects, topic, key)
         return await self._bus.store(subject, data, head_bytes(headers) if headers else None)
 
-    async def _verdict(self, work: asyncio.Task[Outcome]) -> Outcome | None:
+    async def _verdict(self, work: asyncio.Task[Outcome | None]) -> Outcome | None:
         if work.cancelled():
             return self._outcome(
                 "failed", error=ErrorInfo(code="canceled_itself", message="the agent's code canceled its own task")
@@ -221,7 +235,7 @@ class Attempt:
             details=details or None,
         )
 
-    async def _stop(self, work: asyncio.Task[Outcome], why: str) -> Outcome | None:
+    async def _stop(self, work: asyncio.Task[Outcome | None], why: str) -> Outcome | None:
         """Waits for the end of the agent's code, which was cancelled, and says what became of the attempt. What the
         code returns from then on is not its result: it may come from an operation that was refused."""
         await asyncio.wait((work,), timeout=_STOP_S)
@@ -245,7 +259,8 @@ class Attempt:
                 return self._outcome("timed_out", error=ErrorInfo(code="timed_out", message=message, retryable=retry))
             case "released":
                 await self._flush()
-        return self._outcome("stopped" if why == "stopped" else "released")
+                return self._outcome("released")
+        return await self._end_by_wish()
 
     async def _flush(self) -> None:
         """What was told before the end is stored, if that is possible soon."""
@@ -264,8 +279,42 @@ class Attempt:
             return None
         record = loaded.record if loaded else None
         if record and record.attempt == self.record.attempt and record.status is Status.CANCEL_REQUESTED:
-            return self._outcome("stopped")
+            return await self._end_by_wish()
         return None
+
+    # -- cancel -------------------------------------------------------------------------------------------------
+
+    async def _end_by_wish(self) -> Outcome | None:
+        """The code has ended for a cancel. What the run did outside is undone, unless it is to be kept."""
+        if not self._touched():
+            return self._outcome("stopped")
+        await self._flush()
+        try:
+            loaded = await current(self._log, self.record)
+        except CallboardError as error:
+            log.info("run %s could not be looked at: %s", self.record.id, error)
+            loaded = None
+        if loaded is None or (loaded.record.cancel or CancelOrder()).action == "interrupt":
+            return self._outcome("stopped")
+        return await self._undo(loaded)
+
+    async def _undo(self, loaded: Loaded) -> Outcome | None:
+        late = self._parts.effects.late if self._parts else ()
+        undo = Undo(self._log, self._blobs, Caller(self._threads), loaded, self._writer.numbered, late)
+        try:
+            left = await undo.execute()
+        except StaleFence:
+            return None
+        except Exception as error:  # noqa: BLE001  # perhaps the author's code; said in the run's reason
+            log.warning("run %s: its effects could not be undone: %s", self.record.id, error)
+            if isinstance(error, CallboardError) and error.retryable:
+                return self._outcome("released")
+            left = failure(error)
+        return self._outcome("stopped", error=left, undone=True)
+
+    def _touched(self) -> bool:
+        """Whether the run may have done anything outside."""
+        return self._parts.effects.touched if self._parts else self.record.attempt > 1
 
     async def _suspended(self) -> Outcome | None:
         try:
@@ -274,6 +323,8 @@ class Attempt:
             return await self._owned_by_others()
         except CallboardError as error:
             return self._outcome("failed", error=self._failure(error))
+        if self._unknown:
+            return self._outcome("input_required", unknown=self._unknown)
         return self._outcome("suspended", waits=self._waits or None, wake_at=self._wake_at)
 
     def _group_limit(self) -> int:
@@ -286,6 +337,8 @@ class Attempt:
         error: ErrorInfo | None = None,
         waits: list[list[str]] | None = None,
         wake_at: Any = None,
+        unknown: list[UnknownEffect] | None = None,
+        undone: bool = False,
     ) -> Outcome:
         record = self.record
         steps = self._parts.steps if self._parts else None
@@ -299,5 +352,7 @@ class Attempt:
             error=error,
             waits=waits,
             wake_at=wake_at,
+            unknown=unknown,
+            undone=undone or not self._touched(),
             steps=(steps.executed + steps.remembered) if steps else record.steps,
         )

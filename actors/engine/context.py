@@ -31,7 +31,7 @@ from .artifact import made_artifact
 from .children import ChildCall
 from .errors import ChildFailed
 from .hold import Group
-from .parts import Parts
+from .outside import Outside
 from .steps import NO_RETRY, result_type
 from .thread import ThreadHandle
 from .tracing import step_span
@@ -55,16 +55,12 @@ class Child:
         return ChildCall(lambda group: self._context.child_result(self.id, group, self._type))
 
 
-class Context:
+class Context(Outside):
     """The handle of one attempt. Everything durable is fenced: an attempt that lost its run cannot write.
 
     Operations are journaled by their place in the code (see `place`): after a takeover or a suspension the
     function starts again, and each finished operation returns its recorded result at once. What is not an
     operation of the context is executed again."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._place = parts.places.next
 
     # -- who am I -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
+from ...topics.messages import UnknownEffect
+
 _RECHECK_S = 0.05
+_QUESTION_S = 0.05
+"""A person takes longer than any patience: a run that needs one is let go of at once."""
 
 
 class Group:
@@ -28,6 +32,8 @@ class Hold:
         self._patience, self._suspend = patience, suspend
         self._groups: dict[Group, int] = {}
         self._sleeps: list[datetime] = []
+        self.unknown: list[UnknownEffect] = []
+        """What a person has to decide before the code can go on."""
         self._working = 0
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
@@ -67,6 +73,17 @@ class Hold:
             self._sleeps.remove(moment)
             self._disarm()
 
+    @contextmanager
+    def for_person(self, question: UnknownEffect) -> Iterator[None]:
+        """The code waits for a person's word on an effect: no attempt outlives that."""
+        self.unknown.append(question)
+        self._waits()
+        try:
+            yield
+        finally:
+            self.unknown.remove(question)
+            self._disarm()
+
     @property
     def children(self) -> set[str]:
         """All children that are waited for at this moment."""
@@ -90,6 +107,13 @@ class Hold:
         """The next moment that is waited for."""
         return min(self._sleeps, default=None)
 
+    @property
+    def _pending(self) -> bool:
+        return bool(self._groups or self._sleeps or self.unknown)
+
+    def _limit(self) -> float:
+        return min(_QUESTION_S, self._patience()) if self.unknown else self._patience()
+
     def _waits(self) -> None:
         if self._timer is None:
             self._since = asyncio.get_running_loop().time()
@@ -97,22 +121,22 @@ class Hold:
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
-        left = self._since + self._patience() - loop.time()
+        left = self._since + self._limit() - loop.time()
         soon = _RECHECK_S if self._working else min(max(left, 0.001), _RECHECK_S)
         self._timer = loop.call_later(soon, self._expired)
 
     def _disarm(self) -> None:
-        if not self._groups and not self._sleeps and self._timer is not None:
+        if not self._pending and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _expired(self) -> None:
         """Looks again now and then: patience ends sooner when others come to want the slot."""
         self._timer = None
-        if not self._groups and not self._sleeps:
+        if not self._pending:
             return
         loop = asyncio.get_running_loop()
-        if self._working or loop.time() < self._since + self._patience():
+        if self._working or loop.time() < self._since + self._limit():
             self._arm()
         else:
             self._suspend()

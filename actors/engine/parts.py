@@ -15,6 +15,7 @@ from ...topics.messages import RunRecord
 from ...topics.subjects import require_token
 from ..agent import Agent
 from .children import Children
+from .effects import EffectCalls
 from .hold import Hold
 from .place import Places
 from .steps import Steps
@@ -32,6 +33,7 @@ class Parts:
     blobs: Blobs
     hold: Hold
     steps: Steps
+    effects: EffectCalls
     children: Children
     threads: Threads
     places: Places

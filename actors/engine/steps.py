@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
-import inspect
 import random
 import time
 import typing
 import weakref
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -24,8 +21,9 @@ from ...store.journal import Journal
 from ...topics import codec, crash
 from ...topics.errors import CallboardError
 from ...topics.messages import ErrorInfo, Payload, RunRecord, Step, encode
-from ..agent import Retry, Terminal
-from .errors import JournalMismatch, StepFailed, StepTimeout
+from ..agent import Retry
+from .caller import Caller
+from .errors import JournalMismatch, StepFailed
 from .hold import Hold
 from .place import Places
 from .writer import Writer
@@ -111,13 +109,13 @@ class Steps:
         writer: Writer,
         blobs: Blobs,
         hold: Hold,
-        threads: Executor,
+        call: Caller,
         record: RunRecord,
         places: Places,
         covers: Callable[[BaseException], bool],
     ) -> None:
         self._journal, self._writer, self._blobs, self._hold = journal, writer, blobs, hold
-        self._threads, self._attempt, self._places, self._covers = threads, record.attempt, places, covers
+        self._call, self._attempt, self._places, self._covers = call, record.attempt, places, covers
         self._due = Due.of(record)
         self.executed = 0
         self.remembered = sum(1 for step in journal.steps.values() if step.kind == "step")
@@ -191,7 +189,7 @@ class Steps:
             tries += 1
             try:
                 with self._places.inside(place):
-                    return await self._once(name, fn, args, kwargs, timeout)
+                    return await self._call(name, fn, args, kwargs, timeout)
             except Exception as error:
                 if tries >= retries.max_attempts or not retries.covers(error):
                     raise
@@ -199,33 +197,6 @@ class Steps:
                     retries.maximum.total_seconds(), retries.initial.total_seconds() * retries.factor ** (tries - 1)
                 )
                 await asyncio.sleep(full * (1 - retries.jitter * random.random()))
-
-    async def _once(
-        self,
-        name: str,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        timeout: timedelta | None,
-    ) -> Any:
-        limit = asyncio.timeout(timeout.total_seconds() if timeout else None)
-        try:
-            async with limit:
-                return await self._called(fn, args, kwargs)
-        except SystemExit as error:  # would end the event loop, and all runs of this process
-            raise Terminal(f"step {name!r} called sys.exit({error.code!r})", step=name) from error
-        except TimeoutError as error:
-            if limit.expired():
-                raise StepTimeout(f"step {name!r} took longer than {timeout}", step=name) from error
-            raise
-
-    async def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
-            return await fn(*args, **kwargs)
-        context = contextvars.copy_context()
-        call = functools.partial(context.run, fn, *args, **kwargs)
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        return await result if isinstance(result, Awaitable) else result
 
     def _entry(
         self,

@@ -58,6 +58,11 @@ class Writer:
         self._n += 1
         return self._n
 
+    @property
+    def numbered(self) -> int:
+        """The number of the newest entry."""
+        return self._n
+
     def put(self, kind: str, entry: Entry) -> asyncio.Future[None]:
         """Queues an entry; the future is done when it is stored. Raises (by the future) StaleFence, StorageFull,
         BrokerError."""

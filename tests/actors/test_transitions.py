@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.coordinator.effects import CheckChildren, Dispatch, Notify, TellParent, Timer, owed
+from callboard.actors.coordinator.effects import CancelBelow, CheckChildren, Dispatch, Notify, TellParent, Timer, owed
 from callboard.actors.coordinator.run_commands import (
     Cancel,
     CancelDeadline,
@@ -18,20 +18,24 @@ from callboard.actors.coordinator.run_commands import (
     Due,
     End,
     Lost,
+    Reconcile,
     Redispatch,
     RunCommand,
+    Settled,
     Wake,
 )
 from callboard.actors.coordinator.transitions import MAX_LOSSES, Decision, decide, retry_delay_s
 from callboard.topics.messages import (
     NOTHING,
     AgentInfo,
+    CancelOrder,
     ErrorInfo,
     Outcome,
     Payload,
     RetryPolicy,
     RunRecord,
     Status,
+    UnknownEffect,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -158,7 +162,7 @@ def test_outcome_of_another_attempt_is_stale() -> None:
 @pytest.mark.parametrize("kind", ["completed", "failed", "suspended", "released", "stopped", "timed_out"])
 def test_any_outcome_after_a_cancel_request_is_canceled(kind: str) -> None:
     """The request came first, as the broker's order says."""
-    record = changed(changed(running(), Cancel("enough")), outcome(kind, error=TRANSIENT))
+    record = changed(changed(running(), Cancel("enough")), outcome(kind, undone=True))
     assert (record.status, record.reason) == (Status.CANCELED, "enough")
 
 
@@ -188,7 +192,13 @@ def test_cancel_of_a_run_that_no_worker_holds_ends_it_at_once() -> None:
     """Queued, delayed, waiting, interrupted: there is nobody to ask."""
     for record in (queued(), queued(wake_at=NOW), running(status=Status.WAITING, worker=None, waits=[["c"]])):
         ended = changed(record, Cancel())
+        if record.attempt:  # its log may have effects
+            assert (ended.status, ended.undo, owed(ended)) == (Status.CANCEL_REQUESTED, "check", (CancelBelow(RUN),))
+            ended = changed(ended, Settled(1))
         assert (ended.status, ended.epoch, ended.waits, ended.wake_at) == (Status.CANCELED, 1, None, None)
+    asleep = running(status=Status.WAITING, worker=None, waits=[["c"]])
+    kept = changed(asleep, Cancel(order=CancelOrder(action="interrupt")))
+    assert kept.status is Status.INTERRUPTED, "nothing is undone: there is nothing to look for"
 
 
 def test_cancel_of_a_running_run_asks_its_worker_and_sets_a_deadline() -> None:
@@ -198,7 +208,7 @@ def test_cancel_of_a_running_run_asks_its_worker_and_sets_a_deadline() -> None:
     assert owed(record) == (Notify("w", RUN, 1), Timer(RUN, "cancel_deadline", deadline, epoch=1))
     assert refused(record, Cancel()) == "applied"
     assert refused(record, CancelDeadline(0)) == "stale"
-    ended = changed(record, CancelDeadline(1))
+    ended = changed(changed(record, CancelDeadline(1)), Settled(1))
     assert ended.status is Status.CANCELED
     assert refused(ended, Cancel()) == "applied"
     assert refused(changed(running(), outcome()), Cancel()) == "refused"
@@ -209,7 +219,78 @@ def test_loss_concerns_the_worker_and_attempt_it_names() -> None:
     assert refused(running(), Lost("x")) == "stale"
     assert refused(running(), Lost("w", 2)) == "stale"
     assert changed(running(), Lost("w", 1)).dispatch == 2
-    assert changed(changed(running(), Cancel()), Lost("w")).status is Status.CANCELED
+    assert changed(changed(changed(running(), Cancel()), Lost("w")), Settled(1)).status is Status.CANCELED
+
+
+def test_effects_of_a_run_that_nobody_holds_are_undone_by_the_next_worker_before_it_ends() -> None:
+    """Dispatched once more; a lost undoing goes to the next worker, and the deadline of the cancel does not apply."""
+    record = changed(changed(running(), Cancel("enough")), Lost("w"))
+    assert (record.undo, owed(record)) == ("check", (CancelBelow(RUN),))
+    record = changed(record, Settled(1, effects=True))
+    assert (record.undo, owed(record)) == ("due", (Dispatch("a", RUN, record.dispatch),))
+    assert refused(record, Settled(1)) == "stale"
+    record = changed(record, Claim("x", record.dispatch, 20, 1))
+    assert (record.status, record.attempt, record.worker, owed(record)) == (Status.CANCEL_REQUESTED, 2, "x", ())
+    assert refused(record, Claim("x", record.dispatch, 20, 1)) == "applied"
+    assert refused(record, CancelDeadline(1)) == "stale"
+    again = changed(record, Claim("y", record.dispatch, 20, 2))
+    assert (again.attempt, again.worker, again.losses) == (3, "y", 1)
+    again = changed(record, Lost("x"))
+    assert (again.dispatch, again.worker, again.losses, again.undo) == (record.dispatch + 1, None, 1, "due")
+    handed_back = changed(record, outcome("released", 2))
+    assert (handed_back.undo, handed_back.losses) == ("due", 0)
+    left = ErrorInfo(code="not_undone", message="1 compensation failed")
+    ended = changed(record, outcome("stopped", 2, undone=True, error=left))
+    assert (ended.status, ended.undo, ended.reason) == (
+        Status.CANCELED,
+        "",
+        "enough; its worker is gone; " + left.message,
+    )
+
+
+def test_undoing_that_kills_its_workers_is_given_up_and_said() -> None:
+    record = changed(changed(changed(running(), Cancel("enough")), Lost("w")), Settled(1, effects=True))
+    for losses in range(1, MAX_LOSSES):
+        record = changed(changed(record, Claim("x", record.dispatch, 20 + losses, 1)), Lost("x"))
+        assert record.losses == losses
+    record = changed(changed(record, Claim("x", record.dispatch, 99, 1)), Lost("x"))
+    assert record.status is Status.CANCELED
+    assert "not undone" in (record.reason or "")
+
+
+def test_second_cancel_that_undoes_more_has_the_kept_effects_looked_for() -> None:
+    """An interrupt keeps effects; a rollback that comes while the tree still ends undoes them."""
+    record = changed(running(), Cancel(order=CancelOrder(action="interrupt", scope="tree")))
+    record = changed(record, outcome("stopped"))
+    assert record.undo == ""
+    record = changed(record, Cancel(order=CancelOrder(action="rollback")))
+    assert (record.undo, record.epoch) == ("check", 2)
+    assert changed(record, Settled(2, effects=True)).undo == "due"
+    assert changed(record, Settled(2)).status is Status.ROLLED_BACK
+
+
+UNKNOWN = [UnknownEffect(at=str(at), name="pay", key=f"k{at}", attempt=1, n=at) for at in (1, 2)]
+
+
+def test_unknown_effects_are_decided_one_by_one_and_then_the_run_goes_on() -> None:
+    record = changed(running(losses=2), outcome("input_required", unknown=UNKNOWN))
+    assert (record.status, record.worker, record.losses, owed(record)) == (Status.INPUT_REQUIRED, None, 0, ())
+    assert "'pay' (1), 'pay' (2)" in (record.reason or "")
+    assert refused(record, outcome("input_required", unknown=UNKNOWN)) == "applied"
+    assert refused(record, Reconcile("pay", True)) == "refused", "the name alone does not tell which"
+    assert refused(record, Reconcile("3", True)) == "refused"
+    record = changed(record, Reconcile("1", True, Payload(json=msgspec.Raw(b"7")), "seen"))
+    assert (record.status, record.unknown) == (Status.INPUT_REQUIRED, UNKNOWN[1:])
+    assert refused(record, Reconcile("1", True)) == "applied"
+    assert refused(record, Reconcile("1", False)) == "refused", "what was said is said"
+    record = changed(record, Reconcile("pay", False))
+    assert (record.status, record.unknown, record.dispatch) == (Status.QUEUED, None, 2)
+    assert [(one.at, one.n, one.happened) for one in record.rulings or ()] == [("1", 1, True), ("2", 2, False)]
+
+
+def test_a_run_that_waits_for_a_person_can_be_canceled() -> None:
+    record = changed(changed(running(), outcome("input_required", unknown=UNKNOWN)), Cancel())
+    assert (record.status, record.undo, record.unknown) == (Status.CANCEL_REQUESTED, "check", None)
 
 
 def test_wake_due_and_redispatch_apply_once() -> None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from callboard.actors.coordinator.effects import CheckChildren, Dispatch, Notify, TellParent, Timer, owed
+from callboard.actors.coordinator.effects import CancelBelow, CheckChildren, Dispatch, Notify, TellParent, Timer, owed
 from callboard.actors.coordinator.run_commands import (
     Cancel,
     CancelDeadline,
@@ -17,25 +17,36 @@ from callboard.actors.coordinator.run_commands import (
     Due,
     End,
     Lost,
+    Reconcile,
     Redispatch,
     RunCommand,
+    Settled,
     Wake,
 )
 from callboard.actors.coordinator.transitions import LEGAL, MAX_LOSSES, decide
-from callboard.topics.messages import NOTHING, ErrorInfo, Outcome, RetryPolicy, RunRecord, Status
+from callboard.topics.messages import (
+    NOTHING,
+    CancelOrder,
+    ErrorInfo,
+    Outcome,
+    RetryPolicy,
+    RunRecord,
+    Status,
+    UnknownEffect,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
-KINDS = st.sampled_from(["completed", "failed", "suspended", "released", "stopped", "timed_out"])
+KINDS = st.sampled_from(["completed", "failed", "suspended", "input_required", "released", "stopped", "timed_out"])
 RUN = "run"
 
 
 class Life(RuleBasedStateMachine):
     """One run, a queue that may deliver anything again, late workers, a coordinator that repeats itself."""
 
-    @initialize(topic=st.booleans(), child=st.booleans(), attempts=st.integers(1, 3))
-    def begin(self, topic: bool, child: bool, attempts: int) -> None:
-        self.now = START
+    @initialize(topic=st.booleans(), child=st.booleans(), attempts=st.integers(1, 3), effects=st.booleans())
+    def begin(self, topic: bool, child: bool, attempts: int, effects: bool) -> None:
+        self.now, self.effects = START, effects
         self.record = RunRecord(
             id=RUN, root=RUN, agent="" if topic else "a", topic="t" if topic else None, status=Status.QUEUED,
             input=NOTHING, created_at=START, updated_at=START, dispatch=1, parent="p" if child else None,
@@ -73,7 +84,7 @@ class Life(RuleBasedStateMachine):
         if isinstance(command, End):
             assert command.outcome.attempt == before.attempt
             assert before.status in (Status.RUNNING, Status.CANCEL_REQUESTED)
-        if isinstance(command, Claim) and after.status is Status.RUNNING:
+        if isinstance(command, Claim) and after.attempt > before.attempt:
             assert after.attempt == before.attempt + 1
             self.granted.append((command.worker, after.attempt))
         again = decide(after, command, self.now)
@@ -92,6 +103,8 @@ class Life(RuleBasedStateMachine):
                     self.given.append(Wake("timer"))
                 case Timer(epoch=epoch):
                     self.given.append(CancelDeadline(epoch))
+                case CancelBelow():
+                    self.given.append(Settled(self.record.epoch, self.effects))
                 case CheckChildren() | TellParent() | Notify():
                     pass
 
@@ -115,7 +128,8 @@ class Life(RuleBasedStateMachine):
         outcome = Outcome(
             run=RUN, attempt=attempt, kind=kind, worker=worker, waits=[["c1"], ["c2"]] if waits else None,
             wake_at=self.now + timedelta(hours=1) if sleeps else None,
-            error=ErrorInfo(code="exception", message="m", retryable=retryable),
+            error=ErrorInfo(code="exception", message="m", retryable=retryable), undone=retryable,
+            unknown=[UnknownEffect(at=at, name="e", key="k", attempt=attempt, n=1) for at in ("1", "2")],
         )  # fmt: skip
         self.give(End(outcome))
 
@@ -129,9 +143,16 @@ class Life(RuleBasedStateMachine):
     def lost(self, worker: str, attempt: int) -> None:
         self.give(Lost(worker, attempt))
 
-    @rule()
-    def cancel(self) -> None:
-        self.give(Cancel())
+    @rule(
+        action=st.sampled_from(["cancel", "interrupt", "rollback"]), scope=st.sampled_from(["run", "tree"]),
+        by=st.sampled_from(["", "p"]),
+    )  # fmt: skip
+    def cancel(self, action: Any, scope: Any, by: str) -> None:
+        self.give(Cancel(order=CancelOrder(action=action, scope=scope, by=by)))
+
+    @rule(effect=st.sampled_from(["1", "2", "3"]), happened=st.booleans())
+    def reconcile(self, effect: str, happened: bool) -> None:
+        self.give(Reconcile(effect, happened))
 
     @rule()
     def wake(self) -> None:
@@ -141,14 +162,26 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def something_brings_it_on(self) -> None:
-        """A run that has not ended has a message, a timer, a look at its children, or a worker under a lease."""
+        """A run that has not ended has a message, a timer, a look at its children, a worker under a lease, or waits for
+        a person."""
         record = self.record
-        if record.status is Status.RUNNING:
+        if record.status is Status.RUNNING or (record.undo == "due" and record.worker):
             assert record.worker
             assert record.lease
+        elif record.status is Status.INPUT_REQUIRED:
+            assert record.unknown
         elif not record.terminal:
             assert owed(record)
-        assert (record.worker is None) == (record.status not in (Status.RUNNING, Status.CANCEL_REQUESTED))
+        assert record.worker is None or record.status in (Status.RUNNING, Status.CANCEL_REQUESTED)
+        assert not record.undo or record.status is Status.CANCEL_REQUESTED
+
+    @invariant()
+    def ends_as_ordered(self) -> None:
+        """An interrupted run's effects are kept; one whose effects were being undone does not end as orphaned."""
+        record = self.record
+        assert record.undo != "due" or self.effects
+        if record.status is Status.ORPHANED:
+            assert not any(one.undo == "due" for one in self.history)
 
     @invariant()
     def ends_once(self) -> None:
@@ -164,7 +197,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def losses_are_bounded(self) -> None:
         assert self.record.losses <= MAX_LOSSES
-        assert self.record.losses < MAX_LOSSES or self.record.status is Status.FAILED
+        assert self.record.losses < MAX_LOSSES or self.record.terminal
 
     @invariant()
     def attempts_have_one_owner(self) -> None:
@@ -176,7 +209,7 @@ class Life(RuleBasedStateMachine):
         """Whatever has happened: if what is owed is carried out once more and the world behaves, the run ends."""
         if not hasattr(self, "record"):
             return
-        for _ in range(10):
+        for _ in range(15):
             if self.record.terminal:
                 return
             self.step_on()
@@ -195,6 +228,16 @@ class Life(RuleBasedStateMachine):
                 self.give(Redispatch("a", dispatch) if routed else Claim("last", dispatch, sequence, 1, queue=queue))
             case Status.WAITING:
                 self.give(Wake())
+            case Status.INPUT_REQUIRED:
+                self.give(Reconcile((record.unknown or [])[0].at, True))
+            case Status.CANCEL_REQUESTED if record.worker is None and record.undo == "due":
+                self.carry_out()
+                queue, dispatch, sequence, _ = self.messages[-1]
+                self.give(Claim("last", dispatch, sequence, 1, queue=queue))
+            case Status.CANCEL_REQUESTED if record.worker is None:
+                self.give(Settled(record.epoch, self.effects))
+            case Status.CANCEL_REQUESTED:
+                self.give(End(Outcome(run=RUN, attempt=record.attempt, kind="stopped", undone=True)))
             case _:
                 self.give(End(Outcome(run=RUN, attempt=record.attempt, kind="completed")))
 

@@ -8,7 +8,7 @@ from .entries import Artifact, Event, Step
 from .presence import AgentInfo, WorkerInfo
 from .records import DeadLetter, ThreadMessage, ThreadRecord
 from .requests import Alive, Command, CommandReply, SubmitReply, TaskRequest
-from .run import TERMINAL, CancelOrder, RetryPolicy, RunRecord, Status
+from .run import TERMINAL, CancelOrder, RetryPolicy, Ruling, RunRecord, Status, UnknownEffect
 from .values import NOTHING, VERSION, BlobRef, ErrorInfo, Payload, encode
 from .work import (
     ChildrenReply,
@@ -56,6 +56,7 @@ __all__ = [
     "Parked",
     "Payload",
     "RetryPolicy",
+    "Ruling",
     "RunRecord",
     "Status",
     "Step",
@@ -63,6 +64,7 @@ __all__ = [
     "TaskRequest",
     "ThreadMessage",
     "ThreadRecord",
+    "UnknownEffect",
     "Webhook",
     "Work",
     "WorkerInfo",

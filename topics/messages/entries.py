@@ -14,7 +14,10 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of the journal, on `cb.run.{root}.{run}.step` (several that waited for one write stand in a list).
 
     kinds: `step` (a finished step with `value` or `error`), `child` (a child was started: `child`), `sleep` (`until`),
-    `value` (now). `status` `started` marks a step that takes long and is not a result."""
+    `value` (now). `status` `started` marks a step that takes long and is not a result.
+
+    On `….effect` stand the kinds `effect` (`claimed` before the call, then `done`, `failed` when it is known that
+    nothing happened, or `unknown`) and `compensation` (`claimed`, `done`, `failed`), both at the effect's place."""
 
     at: str
     """The operation's place in the code: scope and position, such as `3` or `1/2:0`."""
@@ -22,14 +25,24 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     n: int
     """Counts the writes of the attempt; (attempt, n) names the entry."""
-    kind: Literal["step", "child", "sleep", "value"] = "step"
-    status: Literal["done", "failed", "started"] = "done"
+    kind: Literal["step", "child", "sleep", "value", "effect", "compensation"] = "step"
+    status: Literal["done", "failed", "started", "claimed", "unknown"] = "done"
     value: Payload | None = None
     error: ErrorInfo | None = None
     child: str | None = None
     until: datetime | None = None
     ms: float = 0.0
     """Duration in milliseconds."""
+    key: str | None = None
+    """Of an effect or a compensation: the idempotency key that its function was given."""
+    call: Payload | None = None
+    """Of a claimed effect that names a hook: what its function is called with, `{"args": […], "kwargs": {…}}`."""
+    compensate: str | None = None
+    """Of a claimed effect: the hook that undoes it."""
+    reconcile: str | None = None
+    """Of a claimed effect: the hook that finds out whether it happened, if it is one that needs no code around it."""
+    by: Literal["call", "hook", "person"] | None = None
+    """Of a settled effect: who says so."""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -72,6 +72,12 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of `cancel`: how the runs end."""
     by: str = ""
     """Of `cancel`: the run above on which it was asked for."""
+    effect: str = ""
+    """Of `reconcile`: the place or the name of the unknown effect."""
+    happened: bool = False
+    """Of `reconcile`: whether it happened."""
+    value: Payload | None = None
+    """Of `reconcile`: what the effect's function would have returned."""
 
 
 class Alive(Struct, frozen=True, omit_defaults=True):

@@ -59,6 +59,34 @@ class CancelOrder(Struct, frozen=True, omit_defaults=True):
     """The run above on which the cancel was asked for; empty: this one."""
 
 
+class UnknownEffect(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An effect of which nobody knows whether it happened: a run that needs to know waits as `input_required`."""
+
+    at: str
+    """Its place."""
+    name: str
+    key: str
+    attempt: int
+    n: int
+    """(attempt, n) names the claim that was not settled."""
+    error: ErrorInfo | None = None
+    """What its function raised; None when its process was lost."""
+
+
+class Ruling(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person's word on an unknown effect. It holds for that one claim: what is called again is claimed anew."""
+
+    at: str
+    name: str
+    attempt: int
+    n: int
+    happened: bool
+    value: Payload | None = None
+    """What the function would have returned, if it happened."""
+    decided_at: datetime
+    reason: str | None = None
+
+
 class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole of a run, body of every message on `cb.run.{root}.{run}.state`. Only the coordinator writes it."""
 
@@ -91,6 +119,13 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The cancel epoch."""
     cancel: CancelOrder | None = None
     """The cancel that is under way, or by which the run ended."""
+    undo: Literal["", "check", "lost", "due"] = ""
+    """Of a run that is being canceled: `check`, its log is to be looked at for effects once all below has ended;
+    `lost`, the same, and it was not heard of; `due`, a worker is to undo its effects, or does."""
+    unknown: list[UnknownEffect] | None = None
+    """What an `input_required` run needs to be told."""
+    rulings: list[Ruling] | None = None
+    """What it was told."""
     worker: str | None = None
     lease: int = 0
     """Stream sequence of the work message whose acknowledgement is owed by `worker`."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from .run import RunRecord, Status
+from .run import RunRecord, Status, UnknownEffect
 from .values import ErrorInfo, Payload
 
 
@@ -59,18 +59,23 @@ class ClaimReply(Struct, frozen=True):
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How an attempt ended: one entry of `cb.rpc.outcome`, or body of `cb.cmd.{run}.outcome`.
 
-    kinds: `completed` (value), `failed` (error), `suspended` (waits or wake_at), `released` (handed back unharmed),
-    `stopped` (ended after a cancel request), `timed_out`."""
+    kinds: `completed` (value), `failed` (error), `suspended` (waits or wake_at), `input_required` (unknown), `released`
+    (handed back unharmed), `stopped` (ended after a cancel request), `timed_out`."""
 
     run: str
     attempt: int
-    kind: Literal["completed", "failed", "suspended", "released", "stopped", "timed_out"]
+    kind: Literal["completed", "failed", "suspended", "input_required", "released", "stopped", "timed_out"]
     epoch: int = 0
     worker: str | None = None
     value: Payload | None = None
     error: ErrorInfo | None = None
     waits: list[list[str]] | None = None
     wake_at: datetime | None = None
+    unknown: list[UnknownEffect] | None = None
+    """The effects that the run needs to be told of."""
+    undone: bool = False
+    """Nothing outside is left that a cancel would have to undo: the run has no effects, or they were undone as far as
+    that is possible; `error` says what was not."""
     steps: int = 0
 
 

@@ -1,0 +1,137 @@
+"""How a run is brought to its end by somebody's wish, and its effects are undone before.
+
+    cancel_requested ─ stopped by its worker, which has undone the effects ─────────→ canceled | interrupted | …
+                     ├ no worker holds it ─ all below has ended ─ no effects ───────→ canceled | … | orphaned
+                     └                                          └ effects: dispatched to be undone, and then ─→ …
+
+A worker that stops its own attempt undoes the effects at once. Of a run that nobody holds (it waited, its worker was
+lost) the coordinator asks the log whether there are any, and only then sends it to a worker once more.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ...topics.messages import CancelOrder, Outcome, RunRecord, Status
+from .decision import APPLIED, MAX_LOSSES, REFUSED, STALE, Decision, finished, following
+from .run_commands import Cancel, CancelDeadline, Settled
+
+FINAL = {"cancel": Status.CANCELED, "interrupt": Status.INTERRUPTED, "rollback": Status.ROLLED_BACK}
+"""How a run ends after each action."""
+
+_ACTIONS = ("interrupt", "cancel", "rollback")
+"""The one that undoes more stands later: an interrupt keeps all, a cancel undoes effects, a rollback messages too."""
+
+
+def decide(record: RunRecord, command: Cancel | CancelDeadline | Settled, now: datetime) -> Decision:
+    """Of the commands of `transitions.decide` those that are about a cancel."""
+    match command:
+        case Cancel():
+            return cancel(record, command, now)
+        case CancelDeadline():
+            return cancel_deadline(record, command, now)
+        case Settled():
+            return settled(record, command, now)
+
+
+def cancel(record: RunRecord, command: Cancel, now: datetime) -> Decision:
+    """Somebody wants the run to end."""
+    if record.terminal:
+        return APPLIED if record.cancel is not None else REFUSED
+    order, epoch = command.order, record.epoch + 1
+    reason = command.reason or record.reason or FINAL[order.action]
+    if record.status is Status.CANCEL_REQUESTED:
+        return _again(record, order, now)
+    begun = record.attempt > 0
+    if record.status is Status.RUNNING or (begun and (order.scope == "tree" or order.action != "interrupt")):
+        check = "check" if record.status is not Status.RUNNING and order.action != "interrupt" else ""
+        return following(
+            record, now, Status.CANCEL_REQUESTED, epoch=epoch, cancel=order, reason=reason, waits=None, wake_at=None,
+            unknown=None, undo=check,
+        )  # fmt: skip
+    return finished(record, now, FINAL[order.action], epoch=epoch, cancel=order, reason=reason)
+
+
+def _again(record: RunRecord, order: CancelOrder, now: datetime) -> Decision:
+    """A second cancel widens the first and never narrows it."""
+    before = record.cancel or CancelOrder()
+    joined = CancelOrder(
+        action=max(before.action, order.action, key=_ACTIONS.index),
+        scope="tree" if "tree" in (before.scope, order.scope) else before.scope,
+        by=before.by,
+    )
+    if joined == record.cancel:
+        return APPLIED
+    kept = before.action == "interrupt" and joined.action != "interrupt" and record.worker is None
+    undo = "check" if kept and not record.undo else record.undo
+    return following(record, now, Status.CANCEL_REQUESTED, epoch=record.epoch + 1, cancel=joined, undo=undo)
+
+
+def handed_in(record: RunRecord, outcome: Outcome, now: datetime) -> Decision:
+    """The worker that held the run says that it has stopped."""
+    if record.worker is None:
+        return STALE
+    why = outcome.error.message if outcome.kind == "stopped" and outcome.error else ""
+    return stopped(record, now, why, undone=outcome.undone, steps=outcome.steps)
+
+
+def stopped(record: RunRecord, now: datetime, why: str = "", *, undone: bool = False, **changes: object) -> Decision:
+    """The worker holds the run no more. A tree goes on until all below has ended, and effects are undone first."""
+    order = record.cancel or CancelOrder()
+    reason = f"{record.reason}; {why}" if why else record.reason
+    if record.undo == "due":
+        if undone:
+            return finished(record, now, FINAL[order.action], reason=reason, undo="", **changes)
+        return _dispatched(record, now, reason, **changes)
+    check = not undone and order.action != "interrupt"
+    if order.scope == "tree" or check:
+        undo = "check" if check else ""
+        return following(
+            record, now, Status.CANCEL_REQUESTED, worker=None, lease=0, reason=reason, undo=undo, **changes
+        )  # fmt: skip
+    return finished(record, now, FINAL[order.action], reason=reason, **changes)
+
+
+def _dispatched(record: RunRecord, now: datetime, reason: str | None, **changes: object) -> Decision:
+    """To a worker, to have its effects undone."""
+    return following(
+        record, now, Status.CANCEL_REQUESTED, undo="due", dispatch=record.dispatch + 1, worker=None, lease=0,
+        reason=reason, **changes,
+    )  # fmt: skip
+
+
+def undo_lost(record: RunRecord, now: datetime, why: str) -> Decision:
+    """The process that undid the effects of the run is gone: to the next one, unless that happens again and again."""
+    if record.losses + 1 < MAX_LOSSES:
+        return stopped(record, now, losses=record.losses + 1)
+    order = record.cancel or CancelOrder()
+    reason = f"{record.reason}; its effects are not undone: {why}, {record.losses + 1} times in a row"
+    return finished(record, now, FINAL[order.action], losses=record.losses + 1, reason=reason, undo="")
+
+
+def cancel_deadline(record: RunRecord, command: CancelDeadline, now: datetime) -> Decision:
+    """The worker has had its time to confirm. Effects that are being undone elsewhere are under a lease instead."""
+    if record.status is not Status.CANCEL_REQUESTED or record.epoch != command.epoch:
+        return STALE
+    if record.worker is None or record.undo == "due":
+        return STALE
+    why = "its worker did not confirm and is fenced off"
+    order = record.cancel or CancelOrder()
+    if not order.by:
+        return stopped(record, now, why)
+    reason = f"{record.reason}; {why}"
+    if order.action == "interrupt":
+        return finished(record, now, Status.ORPHANED, reason=reason)
+    return following(record, now, Status.CANCEL_REQUESTED, worker=None, lease=0, reason=reason, undo="lost")
+
+
+def settled(record: RunRecord, command: Settled, now: datetime) -> Decision:
+    """All below the run has ended. A run that was not heard of ends as orphaned, unless a worker undoes its effects."""
+    if record.status is not Status.CANCEL_REQUESTED or record.epoch != command.epoch:
+        return STALE
+    if record.worker is not None or record.undo == "due":
+        return STALE
+    if record.undo and command.effects:
+        return _dispatched(record, now, record.reason, losses=0)
+    status = Status.ORPHANED if record.undo == "lost" else FINAL[(record.cancel or CancelOrder()).action]
+    return finished(record, now, status, undo="")

@@ -1,0 +1,116 @@
+"""`@hook`: functions that are called by their name in the log, without the code around them: compensations, and
+reconciliations that also serve when a run is canceled.
+
+    @hook
+    async def refund(effect: Done) -> str:
+        return await bank.refund(effect.result["id"], idempotency_key=effect.key)
+
+A run that is canceled may have no process any more, and its code is not executed again to find out what to undo. What
+the log holds is a hook's name and the arguments and result of the effect; whichever worker serves the agent calls the
+hook. So it stands at the top level of a module that every worker of the agent imports, and is never a closure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, overload
+
+from ..topics.errors import CallboardError, InvalidInput
+from .agent import DEFAULT_RETRY, Retry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DidNotHappen(CallboardError):
+    """Nothing happened outside. Raise it in the function of an effect when that is certain (the call was refused, or
+    never left), or return it, or the class, from a `reconcile` hook."""
+
+    code = "did_not_happen"
+    retryable = True
+
+    def __init__(self, message: str = "nothing happened", **facts: Any) -> None:
+        super().__init__(message, **facts)
+
+
+@dataclass(frozen=True)
+class Happened:
+    """Returned by a `reconcile` hook: the effect has happened; `result` is what its function would have returned."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True)
+class Unsure:
+    """Returned by a `reconcile` hook: it cannot tell either. A person is asked."""
+
+    why: str = "the hook cannot tell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """An effect that happened and is to be undone, as the log has it. Values are plain JSON."""
+
+    run: str
+    name: str
+    key: str
+    """The compensation's own idempotency key: the same however often it is called."""
+    effect_key: str
+    """The idempotency key with which the effect was called."""
+    result: Any = None
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A registered function. `retries`: how a compensation that raises is repeated."""
+
+    name: str
+    fn: Callable[..., Any]
+    retries: Retry
+
+
+_hooks: dict[str, Hook] = {}
+_names: dict[Callable[..., Any], str] = {}
+
+
+@overload
+def hook(fn: F, /) -> F: ...
+@overload
+def hook(*, name: str | None = None, retries: Retry = DEFAULT_RETRY) -> Callable[[F], F]: ...
+def hook(fn: F | None = None, /, *, name: str | None = None, retries: Retry = DEFAULT_RETRY) -> F | Callable[[F], F]:
+    """Registers a function under its name (or `name`) in this process, and gives it back unchanged.
+
+    The name stands in the log: keep it while runs that name it are under way. Raises InvalidInput when another
+    function has the name already."""
+
+    def register(fn: F) -> F:
+        title = name or getattr(fn, "__name__", "")
+        if not title or len(title) > 100:
+            raise InvalidInput(f"hook {fn!r} needs a name of 1 to 100 characters: @hook(name=…)")
+        before = _hooks.get(title)
+        if before is not None and _where(before.fn) != _where(fn):
+            raise InvalidInput(
+                f"two hooks are called {title!r}: {_where(before.fn)} and {_where(fn)}; give one another name with "
+                "@hook(name=…)"
+            )
+        _hooks[title] = Hook(title, fn, retries)
+        _names[fn] = title
+        return fn
+
+    return register if fn is None else register(fn)
+
+
+def _where(fn: Callable[..., Any]) -> str:
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', fn)}"
+
+
+def hook_named(name: str) -> Hook | None:
+    """The hook of that name, if this process has it."""
+    return _hooks.get(name)
+
+
+def name_of(fn: Callable[..., Any] | None) -> str | None:
+    """The name under which a function is registered, if it is."""
+    return None if fn is None else _names.get(fn)
