@@ -14,10 +14,12 @@ from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.messages import Command, Work, encode
 from .effects import (
+    AskTurn,
     CancelBelow,
     CheckChildren,
     Dispatch,
     Effect,
+    LeaveTurn,
     MarkThread,
     Notify,
     Park,
@@ -28,6 +30,7 @@ from .effects import (
 )
 from .family import Family
 from .ledger import Ledger
+from .threads import ThreadTurns
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ class Carrier:
         self._bus, self._log, self._ledger = bus, event_log, ledger
         self._cancel_grace_s = cancel_grace_s
         self.family = Family(bus, event_log, ledger, self.settle)
+        self.threads = ThreadTurns(bus, ledger, self.family, self.settle)
 
     async def settle(self, loaded: Loaded) -> None:
         """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then."""
@@ -61,16 +65,25 @@ class Carrier:
                 await self.family.look(effect.run)
             case MarkThread():
                 await Threads(self._bus).roll_back(effect.thread, effect.run)
+            case AskTurn() | LeaveTurn():
+                await self._turn(effect)
             case Notify():
                 self._notify(effect.worker, Command(run=effect.run, verb="cancel", epoch=effect.epoch))
-            case Park():
-                await Attention(self._bus).park(effect.record)
-            case Retried():
-                await self._retried(effect)
+            case Park() | Retried():
+                await self._note(effect)
             case _:
                 assert_never(effect)
 
-    async def _retried(self, effect: Retried) -> None:
+    async def _turn(self, effect: AskTurn | LeaveTurn) -> None:
+        if isinstance(effect, AskTurn):
+            await self.threads.ask(effect.run)
+        else:
+            await self.threads.look(effect.thread, effect.run)
+
+    async def _note(self, effect: Park | Retried) -> None:
+        if isinstance(effect, Park):
+            await Attention(self._bus).park(effect.record)
+            return
         before = await self._log.load(effect.run)
         if before is not None:
             await Attention(self._bus).resolve(before.record, f"retried as {effect.by}")

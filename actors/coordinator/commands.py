@@ -94,6 +94,8 @@ class Commands:
         for group in outcome.waits or ():
             for child in group:
                 require_run_id(f"{root}~{child}")
+        if outcome.kind == "completed":
+            outcome = await self._carrier.threads.commit(outcome)
         return await self.apply(outcome.run, End(outcome, random.random()))
 
     async def lost(self, run: str, worker: str) -> None:
@@ -184,6 +186,8 @@ class Commands:
             raise NotFound(f"there is no run {command.run}", run=command.run)
         record = loaded.record
         match record.status:
+            case Status.QUEUED if record.wake_at is None and record.turn is not None and record.turn.held:
+                await self._carrier.settle(loaded)
             case Status.QUEUED if record.wake_at is not None:
                 if units.now() - record.wake_at > _OVERDUE:
                     await self._soft(record.id, Due(record.dispatch))

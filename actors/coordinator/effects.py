@@ -57,6 +57,19 @@ class CancelBelow(Struct, frozen=True):
     run: str
 
 
+class AskTurn(Struct, frozen=True):
+    """Ask the thread whether the run may work, and see to it that the thread goes on."""
+
+    run: str
+
+
+class LeaveTurn(Struct, frozen=True):
+    """Tell the thread that the run has ended, or one that belongs to its turn: the next one may work."""
+
+    thread: str
+    run: str
+
+
 class MarkThread(Struct, frozen=True):
     """Mark in the thread that what this run said was rolled back."""
 
@@ -77,7 +90,19 @@ class Retried(Struct, frozen=True):
     by: str
 
 
-Effect = Dispatch | Timer | CheckChildren | TellParent | Notify | CancelBelow | MarkThread | Park | Retried
+Effect = (
+    Dispatch
+    | Timer
+    | CheckChildren
+    | TellParent
+    | Notify
+    | CancelBelow
+    | MarkThread
+    | AskTurn
+    | LeaveTurn
+    | Park
+    | Retried
+)
 
 
 def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
@@ -85,6 +110,8 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
     run = record.id
     retried = (Retried(record.retry_of, run),) if record.retry_of else ()
     match record.status:
+        case Status.QUEUED if record.wake_at is None and record.turn is not None and record.turn.held:
+            return (AskTurn(run), *retried)
         case Status.QUEUED if record.wake_at is None:
             return (Dispatch(record.agent or f"@{record.topic}", run, record.dispatch), *retried)
         case Status.QUEUED:
@@ -119,7 +146,9 @@ def _owed_while_canceled(record: RunRecord, cancel_grace_s: float) -> tuple[Effe
 def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
     found: list[Effect] = []
     if record.status is Status.ROLLED_BACK and record.thread is not None:
-        found.append(MarkThread(record.thread, record.id))
+        found.append(MarkThread((record.turn and record.turn.branch) or record.thread, record.id))
+    if record.turn is not None and record.thread is not None and record.status is not Status.REJECTED:
+        found.append(LeaveTurn(record.thread, record.turn.holder or record.id))
     if record.parent is not None:
         found.append(TellParent(record.parent, record.id))
     if record.cancel is not None and record.cancel.by not in ("", record.parent):

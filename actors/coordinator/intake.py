@@ -41,7 +41,7 @@ from ...topics.messages import (
 )
 from ...topics.pull import Delivery
 from ...topics.subjects import require_token
-from . import delay
+from . import delay, placing
 from .carrier import Carrier
 from .effects import Dispatch
 from .ledger import Ledger
@@ -65,6 +65,7 @@ def fingerprint(request: TaskRequest) -> str:
     for part in (request.agent, request.topic, request.thread):
         digest.update(b"\0" + (part or "").encode())
     digest.update(canonical(msgspec.json.encode(request.metadata or {})))
+    digest.update((request.policy or "").encode())
     digest.update(delay.text(request.run_at).encode())
     return digest.hexdigest()
 
@@ -109,6 +110,7 @@ class Intake:
             run=run,
             key=key,
             thread=headers.get("Callboard-Thread"),
+            policy=placing.of_header(headers.get(placing.HEADER)),
             metadata=_metadata(headers.get("Callboard-Metadata")),
             trace=(headers.get(trace.HEADER) or "")[:_TRACE_CHARS] or None,
             run_at=delay.of_header(headers.get(delay.HEADER)),
@@ -126,20 +128,23 @@ class Intake:
         request = msgspec.structs.replace(request, run_at=delay.moment(request.run_at, taken or units.now()))
         assert request.run is not None
         agents: Sequence[str] = (request.agent,) if request.agent else await self._routing.serving(request.topic or "")
-        created, first = await self._create(self._record(request, request.run, agents[0] if agents else "", mark))
+        record = self._record(request, request.run, agents[0] if agents else "", mark)
+        created, first = await self._create(placing.placed(record, request.policy))
         _require_same(first.record, mark)
         runs = [first.record.id]
         if not first.record.agent:
             self._parked()  # an agent may have been registered while the task was put aside
-        else:
+        elif first.record.status is not Status.REJECTED:
+            further = placing.follows(request, first.record)
             for agent in agents:  # if the run was there before, its agent may not be the first of today's
                 if agent != first.record.agent:
                     run = derived_run_id(self._bus.salt, 0, request.run, agent)
-                    await self._create(self._record(request, run, agent, mark))
+                    await self._create(placing.placed(self._record(further, run, agent, mark), further.policy))
                     runs.append(run)
         return SubmitReply(
-            run=runs[0], runs=runs if len(runs) > 1 else None, status=first.record.status, duplicate=not created
-        )
+            run=runs[0], runs=runs if len(runs) > 1 else None, status=first.record.status, duplicate=not created,
+            thread=first.record.thread, turn=first.record.turn,
+        )  # fmt: skip
 
     async def sibling(self, record: RunRecord, agent: str) -> None:
         """The run of a further agent that serves the topic of a task which had to wait for its first one."""
@@ -173,8 +178,7 @@ class Intake:
                 f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run
             )
         delay.require_valid(request.run_at)
-        if request.thread is not None:
-            require_token("thread", request.thread)
+        placing.require_valid(request)
         if request.key is not None and not 0 < len(request.key) <= _KEY_CHARS:
             raise InvalidInput(f"an idempotency key has 1 to {_KEY_CHARS} characters, not {len(request.key)}")
         if not _is_utf8(request.input):
@@ -222,7 +226,11 @@ class Intake:
 
     async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """The record and its work message, written side by side; whichever of the two is lost is written again."""
-        record = self._tracing.placed(record)
+        record = placing.ensured(self._tracing.placed(record))
+        if record.turn is not None and record.turn.held:  # its thread says when it may work
+            created, loaded = await self._ledger.create(record)
+            await self._carrier.settle(loaded)
+            return created, await self._ledger.load(record.id) or loaded
         if record.wake_at is not None:  # its timer follows once it is there
             created, loaded = await self._ledger.create(record)
             await self._carrier.settle(loaded)
@@ -277,7 +285,8 @@ class Intake:
         async def one(child: ChildRequest) -> RunRecord:
             found = existing.get(child.run)
             if found is None:
-                record = await taken_up(self._log, self._child_record(parent, child, now), child.retry_of)
+                record = placing.of_child(self._child_record(parent, child, now), parent, child)
+                record = await taken_up(self._log, record, child.retry_of)
                 return record if record.id != child.run else (await self._create(record))[1].record
             if (
                 found.status is Status.QUEUED

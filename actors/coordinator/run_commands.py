@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...topics.messages import AgentInfo, CancelOrder, Outcome, Payload
+from ...topics.messages import AgentInfo, CancelOrder, ErrorInfo, Outcome, Payload, Turn
 
 
 class Claim(Struct, frozen=True):
@@ -78,6 +78,14 @@ class Due(Struct, frozen=True):
     dispatch: int
 
 
+class TakeTurn(Struct, frozen=True):
+    """The thread's word to a run that asks for its turn there, or waits for it."""
+
+    turn: Turn
+    reason: str | None = None
+    error: ErrorInfo | None = None
+
+
 class Redispatch(Struct, frozen=True):
     """A queued run's work message is missing, or its agent has become known."""
 
@@ -86,5 +94,5 @@ class Redispatch(Struct, frozen=True):
     reason: str | None = None
 
 
-RunCommand = Claim | End | Cancel | CancelDeadline | Settled | Reconcile | Lost | Wake | Due | Redispatch
+RunCommand = Claim | End | Cancel | CancelDeadline | Settled | Reconcile | Lost | Wake | Due | TakeTurn | Redispatch
 Verdict = Literal["changed", "applied", "stale", "later", "refused"]

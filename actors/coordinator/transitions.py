@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from ...topics.messages import ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
-from . import canceling
+from . import canceling, turns
 from .decision import APPLIED, LATER, MAX_LOSSES, REFUSED, STALE, Decision, finished, following, queued
 from .run_commands import (
     Cancel,
@@ -32,6 +32,7 @@ from .run_commands import (
     Redispatch,
     RunCommand,
     Settled,
+    TakeTurn,
     Wake,
 )
 
@@ -42,7 +43,7 @@ _LONGEST_DELAY_S = 366 * 86_400.0
 _ENDED_BY_WISH = frozenset({Status.CANCEL_REQUESTED, Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK})
 
 LEGAL: dict[Status, frozenset[Status]] = {
-    Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.FAILED}) | _ENDED_BY_WISH,
+    Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.FAILED, Status.REJECTED}) | _ENDED_BY_WISH,
     Status.RUNNING: frozenset(
         {
             Status.RUNNING, Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED, Status.CANCEL_REQUESTED,
@@ -73,6 +74,9 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
             return _lost(record, command, now)
         case Wake() | Due() | Redispatch():
             return _sent_on(record, command, now)
+        case TakeTurn():
+            after = turns.take_turn(record, command, now)
+            return STALE if after is None else Decision("changed", after)
         case _:
             assert_never(command)
 
@@ -86,7 +90,7 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
     if claim.dispatch > record.dispatch:
         return LATER
     if record.status is Status.QUEUED:
-        return STALE if record.wake_at is not None else _begin(record, claim, now, record.losses)
+        return STALE if record.wake_at is not None or _held(record) else _begin(record, claim, now, record.losses)
     undoing = record.undo == "due"
     if undoing and record.worker is None:
         return _begin(record, claim, now, record.losses)
@@ -102,6 +106,11 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
     if record.losses + 1 >= MAX_LOSSES:
         return canceling.undo_lost(record, now, "its worker was lost") if undoing else _poisoned(record, now)
     return _begin(record, claim, now, record.losses + 1)
+
+
+def _held(record: RunRecord) -> bool:
+    """Whether the run has to wait for its turn in its thread: it has no work message."""
+    return record.turn is not None and record.turn.held
 
 
 def _begin(record: RunRecord, claim: Claim, now: datetime, losses: int) -> Decision:
@@ -292,6 +301,8 @@ def _due(record: RunRecord, due: Due, now: datetime) -> Decision:
 
 def _redispatch(record: RunRecord, command: Redispatch, now: datetime) -> Decision:
     if record.status is not Status.QUEUED or record.wake_at is not None or record.dispatch != command.dispatch:
+        return STALE
+    if _held(record):
         return STALE
     return queued(record, now, command.reason, agent=command.agent)
 

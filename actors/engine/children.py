@@ -6,16 +6,27 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
 from ...store.log import EventLog
 from ...topics import crash
 from ...topics.bus import Bus
-from ...topics.errors import CallboardError, NoResponders, StaleFence, Unavailable, error_from_code
+from ...topics.errors import CallboardError, InvalidInput, NoResponders, StaleFence, Unavailable, error_from_code
 from ...topics.ids import root_of
-from ...topics.messages import TERMINAL, ChildrenReply, ChildrenRequest, ChildRequest, ChildState, RunRecord, encode
+from ...topics.messages import (
+    POLICIES,
+    TERMINAL,
+    ChildrenReply,
+    ChildrenRequest,
+    ChildRequest,
+    ChildState,
+    Policy,
+    RunRecord,
+    encode,
+)
+from ...topics.subjects import require_token
 from .hold import Group, Hold
 from .place import apart
 
@@ -28,6 +39,35 @@ _PAUSE_S = 0.05
 _PAUSE_MAX_S = 1.0
 _LOOK_S = 1.0
 """A word of the coordinator may be lost: while children are waited for, they are looked at this often."""
+
+
+class ChildOptions(TypedDict, total=False):
+    """What a child can be given besides its input.
+
+    `thread`: a thread of its own choice, where it takes its turn by `policy`, as a run started from outside does.
+    Without it a child belongs to its parent's turn in their thread, and a detached one to no thread."""
+
+    metadata: dict[str, Any] | None
+    thread: str | None
+    policy: Policy | None
+
+
+def require_valid(options: ChildOptions, parent: RunRecord, detached: bool) -> None:
+    """Raises InvalidInput for a thread or a policy that a child of this run cannot have."""
+    thread, policy = options.get("thread"), options.get("policy")
+    if thread is not None:
+        require_token("thread", thread)
+    if policy is None:
+        return
+    if policy not in POLICIES:
+        raise InvalidInput(f"{policy!r} is no policy: use one of {', '.join(POLICIES)}")
+    if (thread or parent.thread) is None:
+        raise InvalidInput(f"policy {policy!r} needs a thread: run {parent.id} has none, name one")
+    if not detached and thread in (None, parent.thread) and policy not in ("enqueue", "fork"):
+        raise InvalidInput(
+            f"a child belongs to the turn of run {parent.id} in thread {parent.thread}: policy {policy!r} is for a "
+            "detached child, or for another thread"
+        )
 
 
 class ChildCall(Coroutine[Any, Any, T], Generic[T]):

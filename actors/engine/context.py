@@ -9,7 +9,7 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -28,7 +28,7 @@ from ...topics.messages import (
 )
 from ..agent import Agent, Retry
 from .artifact import made_artifact
-from .children import ChildCall
+from .children import ChildCall, ChildOptions, require_valid
 from .errors import ChildFailed
 from .hold import Group
 from .outside import Outside
@@ -149,17 +149,17 @@ class Context(Outside):
     # -- children -----------------------------------------------------------------------------------------------
 
     @overload
-    def call(self, agent: Agent[T], input: Any = ..., *, metadata: dict[str, Any] | None = ...) -> ChildCall[T]: ...
+    def call(self, agent: Agent[T], input: Any = ..., **options: Unpack[ChildOptions]) -> ChildCall[T]: ...
     @overload
     def call(
-        self, agent: str, input: Any = ..., *, returns: type[T], metadata: dict[str, Any] | None = ...
+        self, agent: str, input: Any = ..., *, returns: type[T], **options: Unpack[ChildOptions]
     ) -> ChildCall[T]: ...
     @overload
-    def call(self, agent: str, input: Any = ..., *, metadata: dict[str, Any] | None = ...) -> ChildCall[Any]: ...
+    def call(self, agent: str, input: Any = ..., **options: Unpack[ChildOptions]) -> ChildCall[Any]: ...
     def call(
-        self, agent: str | Agent[Any], input: Any = None, *, returns: Any = None, metadata: dict[str, Any] | None = None
+        self, agent: str | Agent[Any], input: Any = None, *, returns: Any = None, **options: Unpack[ChildOptions]
     ) -> ChildCall[Any]:
-        """A child run of another agent; awaiting gives its result.
+        """A child run of another agent; awaiting gives its result. See `ChildOptions` for metadata, thread, policy.
 
         The result is typed by `returns`, else by the agent if this process knows it, else plain JSON. While it is
         waited for, the run may be suspended and hold no worker. Raises ChildFailed: a child's failure is data for
@@ -168,7 +168,7 @@ class Context(Outside):
         place, data = self._place(), codec.encode(input)
 
         async def started(group: Group) -> Any:
-            state = await self._start(place, name, data, metadata, detached=False)
+            state = await self._start(place, name, data, options, detached=False)
             if state.status.value == "completed" or state.error is not None:
                 return await self._outcome(state, type_)
             return await self.child_result(state.run, group, type_)
@@ -182,19 +182,18 @@ class Context(Outside):
         *,
         detached: bool = False,
         returns: Any = None,
-        metadata: dict[str, Any] | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Child:
         """Starts a child run and returns once it is durable. A detached child is not stopped with its parent."""
         name, type_ = self._parts.agent(agent, returns)
         place = self._place()
-        state = await self._start(place, name, codec.encode(input), metadata, detached=detached)
+        state = await self._start(place, name, codec.encode(input), options, detached=detached)
         return Child(self, state.run, name, type_)
 
-    async def _start(
-        self, place: str, agent: str, data: bytes, metadata: dict[str, Any] | None, *, detached: bool
-    ) -> ChildState:
+    async def _start(self, place: str, agent: str, data: bytes, options: ChildOptions, *, detached: bool) -> ChildState:
         parts = self._parts
         parts.check()
+        require_valid(options, parts.record, detached)
         run, title = child_run_id(parts.record.id, place), f"call:{agent}"
         known = parts.steps.recorded(place, title, "child")
         before = known.child if known is not None and known.child != run else None
@@ -202,9 +201,8 @@ class Context(Outside):
             self._note_child(place, title, run)
         value = await parts.blobs.payload(data)
         request = ChildRequest(
-            run=run, agent=agent, input=value, detached=detached, metadata=metadata, trace=trace.traceparent(),
-            retry_of=before,
-        )  # fmt: skip
+            run=run, agent=agent, input=value, detached=detached, trace=trace.traceparent(), retry_of=before, **options
+        )
         state = await parts.children.start(request)
         if before is not None and state.run == run:  # not the result of the run that is retried, but a retry of it
             self._note_child(place, title, run)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from ...store.threads import Owner
 from ...topics import codec
+from ...topics.errors import Conflict
 from ...topics.messages import ThreadMessage
 from .parts import Parts
 
@@ -28,7 +30,9 @@ class ThreadHandle:
 
     def __init__(self, step: Callable[..., Coroutine[Any, Any, Any]], run: str, thread: str, parts: Parts) -> None:
         self._step, self._run = step, run
-        self._threads, self._blobs = parts.threads, parts.blobs
+        self._threads, self._blobs, self._writer = parts.threads, parts.blobs, parts.writer
+        self._turn = parts.record.turn
+        self._place = (self._turn and self._turn.branch) or thread
         self.id = thread
 
     async def messages(self) -> list[Said]:
@@ -36,7 +40,8 @@ class ThreadHandle:
         attempt sees the same. At most 10,000."""
 
         async def read() -> list[Said]:
-            return [await self._said(one.message) for one in await self._threads.messages(self.id, limit=_MESSAGES)]
+            found = await self._threads.messages(self._place, limit=_MESSAGES)
+            return [await self._said(one.message) for one in found]
 
         found: list[Said] = await self._step(read, name="thread.messages", returns=list[Said])
         return found
@@ -45,12 +50,30 @@ class ThreadHandle:
         return Said(message.role, codec.decode(await self._blobs.value(message.content)), message.run)
 
     async def say(self, role: str, content: Any) -> int:
-        """Appends a message; its sequence. Once per run and place in the code, at least once over a crash."""
+        """Appends a message; its sequence. Once per run and place in the code, at least once over a crash; refused once
+        the attempt is over. What an optimistic run says stands in a branch until the run is kept."""
         data = codec.encode(content)
 
         async def append() -> int:
-            payload = await self._blobs.payload(data)
-            return await self._threads.append(self.id, ThreadMessage(role=role, content=payload, run=self._run))
+            message = ThreadMessage(
+                role=role, content=await self._blobs.payload(data), run=self._run, turn=await self._turn_of_another()
+            )
+            return await self._threads.append(self._place, message, Owner(self._run, self._writer.fence))
 
         sequence: int = await self._step(append, name="thread.say")
         return sequence
+
+    async def _turn_of_another(self) -> str | None:
+        """The run above this one in whose turn it speaks. Raises Conflict when that turn is over."""
+        turn = self._turn
+        if turn is None or turn.holder is None:
+            return None
+        if turn.branch is None:
+            active = (await self._threads.head(self.id)).order.active
+            if active is None or active.run != turn.holder:
+                raise Conflict(
+                    f"run {self._run} belongs to the turn of run {turn.holder} in thread {self.id}, which is over",
+                    thread=self.id,
+                    run=self._run,
+                )
+        return turn.holder

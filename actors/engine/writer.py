@@ -53,6 +53,11 @@ class Writer:
         self._n = 0
         self.steps = 0
 
+    @property
+    def fence(self) -> int:
+        """Sequence of the running state under which the attempt writes."""
+        return self._fence
+
     def number(self) -> int:
         """The number of the next entry of this attempt, from 1."""
         self._n += 1

@@ -157,7 +157,7 @@ class Changes:
             self._thread(message, tokens[2])
         elif family == "thread" and size == 4 and kind == "message":
             self._message(message, tokens[2])
-        elif family == "thread":
+        elif family == "thread" and not (size == 4 and kind in ("head", "rollback")):
             raise InvalidMessage("no subject of this form is known")
         # what is left has no rows, and a feed that filters does not even see it
 

@@ -74,6 +74,11 @@ async def schedule(whole: System, asked: Asked) -> None:
     asked.jobs(found.run_at(found.at))
 
 
+async def threads(whole: System, asked: Asked) -> None:
+    """Runs that wait for one another in a thread."""
+    asked.jobs(*[await whole.submit("job", JOB, thread="common") for _ in range(4)])
+
+
 async def over_http(whole: System, asked: Asked, url: str) -> None:
     """The same request under one idempotency key until it is answered."""
     async with httpx.AsyncClient(base_url=url, timeout=10) as http, asyncio.timeout(END_S):
@@ -96,6 +101,8 @@ SCENES: dict[str, tuple[Load, int]] = {
     "coordinator.before-ack.command": (mixed, 2),
     "coordinator.before-submit-reply": (mixed, 2),
     "coordinator.after-create": (mixed, 3),
+    "coordinator.after-join": (threads, 2),
+    "coordinator.after-leave": (threads, 1),
     "coordinator.before-grant": (mixed, 3),
     "coordinator.before-effects.queued": (mixed, 1),
     "coordinator.before-effects.waiting": (mixed, 1),

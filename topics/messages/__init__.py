@@ -9,6 +9,7 @@ from .presence import AgentInfo, WorkerInfo
 from .records import DeadLetter, ThreadMessage, ThreadRecord
 from .requests import Alive, Command, CommandReply, SubmitReply, TaskRequest
 from .run import TERMINAL, CancelOrder, RetryPolicy, Ruling, RunRecord, Status, UnknownEffect
+from .turn import POLICIES, Deed, Entry, Origin, Policy, ThreadHead, Turn
 from .values import NOTHING, VERSION, BlobRef, ErrorInfo, Payload, encode
 from .work import (
     ChildrenReply,
@@ -28,6 +29,7 @@ from .work import (
 
 __all__ = [
     "NOTHING",
+    "POLICIES",
     "TERMINAL",
     "VERSION",
     "AgentInfo",
@@ -45,16 +47,20 @@ __all__ = [
     "Command",
     "CommandReply",
     "DeadLetter",
+    "Deed",
+    "Entry",
     "ErrorInfo",
     "Event",
     "Grant",
     "Notice",
+    "Origin",
     "Outcome",
     "OutcomeReply",
     "OutcomeRequest",
     "OutcomeVerdict",
     "Parked",
     "Payload",
+    "Policy",
     "RetryPolicy",
     "Ruling",
     "RunRecord",
@@ -62,8 +68,10 @@ __all__ = [
     "Step",
     "SubmitReply",
     "TaskRequest",
+    "ThreadHead",
     "ThreadMessage",
     "ThreadRecord",
+    "Turn",
     "UnknownEffect",
     "Webhook",
     "Work",

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from .turn import Origin
 from .values import BlobRef, ErrorInfo, Payload
 
 
@@ -16,6 +17,8 @@ class ThreadRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     created_at: datetime
     metadata: dict[str, Any] | None = None
+    origin: Origin | None = None
+    """Of a fork: what it shares with another thread."""
 
 
 class ThreadMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,6 +28,10 @@ class ThreadMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: Payload
     run: str | None = None
     at: str | None = None
+    turn: str | None = None
+    """The run in whose turn it was said, when that is one above `run`."""
+    draft: int = 0
+    """Of an optimistic run's message that was kept: its sequence in the run's branch."""
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True):

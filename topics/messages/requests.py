@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .run import RunRecord, Status
+from .turn import Policy, Turn
 from .values import BlobRef, ErrorInfo, Payload
 from .work import Outcome
 
@@ -27,6 +28,8 @@ class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = None
     """Idempotency key: the same key and request give the same run."""
     thread: str | None = None
+    policy: Policy | None = None
+    """What is done if another run is at work in the thread; `enqueue` when it is not given."""
     metadata: dict[str, Any] | None = None
     trace: str | None = None
     run_at: datetime | float | None = None
@@ -51,6 +54,10 @@ class SubmitReply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     runs: list[str] | None = None
     status: Status | None = None
     duplicate: bool = False
+    thread: str | None = None
+    """The thread in which the run works: of a fork, the new one."""
+    turn: Turn | None = None
+    """What the policy has led to."""
     error: ErrorInfo | None = None
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from .turn import Turn
 from .values import VERSION, ErrorInfo, Payload
 
 
@@ -103,6 +104,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: str | None = None
     topic: str | None = None
     thread: str | None = None
+    turn: Turn | None = None
+    """How it takes its turn in its thread."""
     result: Payload | None = None
     error: ErrorInfo | None = None
     reason: str | None = None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from .run import RunRecord, Status, UnknownEffect
+from .turn import Policy
 from .values import ErrorInfo, Payload
 
 
@@ -108,6 +109,9 @@ class ChildRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str
     input: Payload
     detached: bool = False
+    thread: str | None = None
+    """A thread of its own choice; without it a child belongs to its parent's turn, a detached one to no thread."""
+    policy: Policy | None = None
     metadata: dict[str, Any] | None = None
     trace: str | None = None
     retry_of: str | None = None

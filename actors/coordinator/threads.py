@@ -1,0 +1,284 @@
+"""The turns of the runs in their threads: who is at work, who waits, who is replaced, and what is kept.
+
+The record of a run comes first: it is queued, and held back without a work message. Then the run is written into the
+thread's head, under its fence, and the place there decides between runs that start at the same time. The record follows
+the head: it gets its turn, waits, or is rejected. When the active run has ended it leaves the head, and the next one is
+dispatched. Every step follows from records and head alone, so that whoever comes next can carry it on: the run's own
+settling, the end of another, a new start in the thread, or the sweep of the run that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from ...store.log import Loaded
+from ...store.threads import Head, Threads
+from ...topics import crash
+from ...topics.bus import Bus
+from ...topics.errors import Conflict, StaleFence, Unavailable, WriteInFlight
+from ...topics.messages import Entry, ErrorInfo, Outcome, RunRecord, Status, ThreadHead, Turn, encode
+from . import turns
+from .family import Family
+from .ledger import Ledger
+from .run_commands import Cancel, TakeTurn
+
+log = logging.getLogger(__name__)
+
+_TRIES = 60
+_PAUSE_S = 0.01
+_PAUSE_MAX_S = 0.5
+
+
+class ThreadTurns:
+    """Knows nothing for sure: every decision is made on the head as the leader has it, and written under its fence."""
+
+    def __init__(self, bus: Bus, ledger: Ledger, family: Family, settle: Callable[[Loaded], Awaitable[None]]) -> None:
+        self._bus, self._ledger, self._family, self._settle = bus, ledger, family, settle
+        self._threads = Threads(bus)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._looks: dict[str, set[str]] = {}
+
+    # -- a run asks ---------------------------------------------------------------------------------------------
+
+    async def ask(self, run: str) -> None:
+        """Gives a run that is held back its place in its thread, and brings the thread on. Any number of times.
+
+        Raises as the ledger does."""
+        loaded = await self._ledger.load(run)
+        if loaded is None or loaded.record.thread is None:
+            return
+        record, turn = loaded.record, loaded.record.turn
+        if record.status is not Status.QUEUED or turn is None or not turn.held:
+            return
+        if turn.policy in ("fork", "optimistic"):
+            await self._tell(run, await self._apart(record, turn))
+        elif await self._own_tree_waits(record):
+            why = f"run {record.id} would wait in thread {record.thread} for a run above it that waits for its end"
+            await self._tell(run, turns.refused(turn, why))
+        else:
+            await self._in_order(record, turn)
+
+    async def _in_order(self, record: RunRecord, turn: Turn) -> None:
+        thread = record.thread or ""
+        if turn.state == "asking":
+            await self.look(thread)  # the run that is met may have ended, and whoever was to say so died
+            joined, head = await self._join(thread, record.id, turn)
+            crash.point("coordinator.after-join")
+            if joined.place in ("busy", "full"):
+                met = joined.entry.met
+                why = f"thread {thread} is busy with run {met}"
+                if joined.place == "full":
+                    why += f", and {len(head.order.waiting)} runs wait for it already: try again when fewer do"
+                await self._tell(record.id, turns.refused(turn, why, met))
+                return
+            if joined.place == "taken":
+                await self._tell(record.id, turns.taken(turn, joined.entry, head.order.version))
+                return
+            await self._tell(record.id, turns.waits(turn, joined.entry, thread))
+        await self.look(thread)
+
+    async def _join(self, thread: str, run: str, turn: Turn) -> tuple[turns.Joined, Head]:
+        limit = self._bus.inline_limit
+
+        def joined(order: ThreadHead) -> turns.Joined:
+            found = turns.join(order, run, turn.policy)
+            if found.place == "waiting" and found.head is not order and len(encode(found.head)) > limit:
+                return turns.Joined(order, "full", found.entry)
+            return found
+
+        async with self._lock(thread):
+            head = await self._change(thread, lambda order: joined(order).head)
+        return joined(head.order), head
+
+    async def _apart(self, record: RunRecord, turn: Turn) -> TakeTurn:
+        """A thread of the run's own, with what was left in the other one by runs that have ended."""
+        fork = turn.policy == "fork"
+        source = (turn.origin if fork else record.thread) or ""
+        own = (record.thread if fork else record.id) or ""
+        try:
+            made = await self._threads.fork(own, await self._threads.point(source))
+        except Conflict as error:
+            return turns.refused(turn, error.message)
+        assert made.origin is not None
+        version, met = made.origin.version, made.origin.without
+        if not fork:
+            return turns.apart(turn, version, met, own)
+        try:
+            order = ThreadHead(version=version, active=Entry(record.id, "fork"))
+            await self._threads.put_head(own, order, 0)
+        except StaleFence:
+            log.debug("fork %s has its head", own)
+        return turns.apart(turn, version, met)
+
+    async def _own_tree_waits(self, record: RunRecord) -> bool:
+        """Whether a run above this one is at work in its thread, and would wait for it."""
+        if record.parent is None or record.detached:
+            return False
+        active = (await self._threads.head(record.thread or "")).order.active
+        above: str | None = record.parent
+        while active is not None and above is not None:
+            if active.run == above:
+                return True
+            loaded = await self._ledger.load(above)
+            above = loaded.record.parent if loaded and not loaded.record.detached else None
+        return False
+
+    # -- the thread goes on -------------------------------------------------------------------------------------
+
+    async def look(self, thread: str, ended: str | None = None) -> None:
+        """Brings the thread to where its head and its records say that it should be: who has ended leaves, who is
+        replaced is canceled, who comes next is dispatched. `ended`: a run that may have to leave.
+
+        One look at a time: what is learned during one is seen to by it, before it ends."""
+        under_way = self._looks.get(thread)
+        if under_way is not None:
+            under_way.add(ended or "")
+            return
+        wanted = self._looks[thread] = {ended or ""}
+        try:
+            while wanted:
+                named = {run for run in wanted if run}
+                wanted.clear()
+                if await self._looked(thread, named):
+                    wanted.add("")
+        finally:
+            del self._looks[thread]
+
+    async def _looked(self, thread: str, named: set[str]) -> bool:
+        """One look; whether another one is needed."""
+        head = await self._threads.head(thread)
+        active = head.order.active
+        if active is None:
+            return False
+        await self._replace(thread, head.order)
+        ended: dict[str, Loaded | None] = {}
+        known = {active.run} | {entry.run for entry in head.order.waiting}
+        for run in {active.run, *(entry.run for entry, _, _ in turns.doomed(head.order)), *named} & known:
+            loaded = await self._ledger.load(run)
+            if loaded is None:
+                ended[run] = None  # its records have aged away
+            elif loaded.record.terminal:
+                if await self._finished(thread, loaded.record, run == active.run):
+                    ended[run] = loaded
+            elif run == active.run:
+                await self._begin(loaded.record, active, head.order.version)
+        if not ended:
+            return False
+        left = {run for run, loaded in ended.items() if loaded and turns.leaves_something(loaded.record)}
+        async with self._lock(thread):
+            await self._change(thread, lambda order: turns.leave(order, ended.keys(), left))
+        crash.point("coordinator.after-leave")
+        return True
+
+    async def _begin(self, record: RunRecord, entry: Entry, version: int) -> None:
+        if record.status is Status.QUEUED and record.turn is not None and record.turn.held:
+            await self._tell(record.id, turns.taken(record.turn, entry, version))
+
+    async def _replace(self, thread: str, order: ThreadHead) -> None:
+        """Cancels who is replaced. Again and again, until they have left."""
+        for entry, how, by in turns.doomed(order):
+            applied = await self._ledger.apply(
+                entry.run, Cancel(f"run {by.run} takes its place in thread {thread}", how)
+            )
+            if applied.loaded is not None and applied.loaded.record.cancel is not None:
+                await self._settle(applied.loaded)
+
+    async def _finished(self, thread: str, record: RunRecord, active: bool) -> bool:
+        """Sees to what has to be there before the next run begins. False while something of the run still lives."""
+        turn = record.turn
+        if record.attempt == 0 or turn is None:
+            return True
+        for child in await self._family.below(record.id):
+            if not child.terminal and child.turn is not None and child.turn.holder == record.id:
+                now = await self._ledger.load(child.id)
+                if now is not None and not now.record.terminal:
+                    return False
+        if record.status is Status.ROLLED_BACK:
+            await self._threads.roll_back(thread, record.id)
+        if active and turn.branch is not None and record.status is Status.COMPLETED:
+            await self._threads.keep(thread, turn.branch, record.id)
+        return True
+
+    # -- optimistic ---------------------------------------------------------------------------------------------
+
+    async def commit(self, outcome: Outcome) -> Outcome:
+        """The outcome of a run that has completed: of an optimistic one as it is only if the thread has not changed
+        since it began, and then the thread is the run's until its messages stand there; else the conflict.
+
+        Raises Unavailable while another one's messages are being written."""
+        known = self._ledger.known(outcome.run)
+        if known is not None and not _optimistic(known):
+            return outcome
+        loaded = await self._ledger.load(outcome.run)
+        if loaded is None or not _optimistic(loaded.record):
+            return outcome
+        record = loaded.record
+        if record.status is not Status.RUNNING or record.attempt != outcome.attempt:
+            return outcome
+        thread, base = record.thread or "", (record.turn and record.turn.base) or 0
+        await self.look(thread)
+
+        def claimed(order: ThreadHead) -> ThreadHead:
+            free = order.active is None and order.version == base
+            return replace(order, active=Entry(record.id, "optimistic")) if free else order
+
+        async with self._lock(thread):
+            order = (await self._change(thread, claimed)).order
+        if order.active is not None and order.active.run == record.id:
+            return outcome
+        if order.version == base and order.active is not None and order.active.policy == "optimistic":
+            raise Unavailable(f"thread {thread} is being written by run {order.active.run}: try again", thread=thread)
+        return _conflict(outcome, thread, base, order)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    async def _tell(self, run: str, word: TakeTurn) -> None:
+        applied = await self._ledger.apply(run, word)
+        if applied.loaded is not None and not (applied.loaded.record.turn and applied.loaded.record.turn.held):
+            await self._settle(applied.loaded)
+
+    def _lock(self, thread: str) -> asyncio.Lock:
+        """Runs of this coordinator take turns at the head: only other coordinators can be faster."""
+        lock = self._locks.get(thread)
+        if lock is None:
+            lock = self._locks[thread] = asyncio.Lock()
+        return lock
+
+    async def _change(self, thread: str, change: Callable[[ThreadHead], ThreadHead]) -> Head:
+        """Writes the head after a change, on whatever others have made of it. The same object means: no change."""
+        pause = _PAUSE_S
+        for _ in range(_TRIES):
+            head = await self._threads.head(thread)
+            order = change(head.order)
+            if order is head.order:
+                return head
+            try:
+                return await self._threads.put_head(thread, order, head.sequence)
+            except (StaleFence, WriteInFlight) as error:
+                log.debug("head of thread %s: %s", thread, error)
+            await asyncio.sleep(pause * random.random())
+            pause = min(pause * 2, _PAUSE_MAX_S)
+        raise Unavailable(f"the head of thread {thread} could not be written: try again", thread=thread)
+
+
+def _optimistic(record: RunRecord) -> bool:
+    return record.turn is not None and record.turn.policy == "optimistic" and record.turn.holder is None
+
+
+def _conflict(outcome: Outcome, thread: str, base: int, order: ThreadHead) -> Outcome:
+    active = order.active.run if order.active is not None else None
+    found = order.version + (active is not None)
+    by = f", which run {active} writes" if active else ""
+    error = ErrorInfo(
+        code="thread_conflict",
+        message=f"thread {thread} was at version {base} when run {outcome.run} began, and is at version {found}{by}: "
+        f"nothing of it is kept there; what it said is in thread {outcome.run}",
+        details={"thread": thread, "expected": base, "found": found} | ({"active": active} if active else {}),
+    )
+    return replace(outcome, kind="failed", value=None, error=error)
