@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from ..topics.messages import Status
+from ..topics.messages import Deed, Policy, Status
 from .moments import RunAt
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s.*>\x00-\x20\x7f]+$")]
@@ -61,6 +61,25 @@ class ErrorOut(Model):
     details: dict[str, Any] | None = None
 
 
+class TurnOut(Model):
+    """How a run takes its turn in its thread, and what that has led to."""
+
+    policy: Policy
+    state: Literal["asking", "waiting", "taken", "refused"]
+    did: Deed
+    """`started`, `queued`, `rejected`, `interrupted` or `rolled_back` (the other run), `forked`, `alongside`."""
+    met: str | None = None
+    """The run that was at work in the thread when this one came."""
+    holder: str | None = None
+    """Of a child: the run above it whose turn it belongs to."""
+    origin: str | None = None
+    """Of a fork: the thread it was forked from."""
+    branch: str | None = None
+    """Of an optimistic run: the thread that has its messages until they are kept."""
+    base: int | None = None
+    """The thread's version when the run began."""
+
+
 class RunSummary(Model):
     """A run in a list."""
 
@@ -101,6 +120,7 @@ class Run(RunSummary):
     wake_at: datetime | None = None
     timeout_s: float | None = None
     detached: bool = False
+    turn: TurnOut | None = None
     idempotency_key: str | None = None
 
 
@@ -111,6 +131,8 @@ class RunCreate(Asked):
     topic: Token | None = None
     input: Any = None
     thread: Token | None = None
+    policy: Policy | None = None
+    """What is done if another run is at work in the thread; `enqueue` when it is not given."""
     metadata: dict[str, Any] | None = None
     idempotency_key: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     """The same key and request give the same run; may be given as the header `Idempotency-Key` instead."""
@@ -135,6 +157,10 @@ class RunCreated(Model):
     status: Status
     duplicate: bool
     """The run existed already, created by the same request."""
+    thread: str | None = None
+    """The thread in which it works: of a fork, the new one."""
+    turn: TurnOut | None = None
+    """What the policy has led to."""
     links: dict[str, str]
 
 

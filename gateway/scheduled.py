@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from ..store.schedules import Outlook
-from ..topics.messages import RunRecord, Status
+from ..topics.messages import Policy, RunRecord, Status
 from ..topics.schedules import NAME_CHARS, Schedule
 from . import translate
 from .models import Asked, BlobRefOut, Model, Token
@@ -32,6 +32,7 @@ class SchedulePut(Asked):
     topic: Token | None = None
     input: Any = None
     thread: Token | None = None
+    policy: Policy | None = None
     metadata: dict[str, Any] | None = None
     missed: Literal["once", "skip"] = "once"
     """What becomes of times that passed while nothing could fire: one run for all of them, or none."""
@@ -67,6 +68,7 @@ class ScheduleOut(Model):
     input: Any = None
     input_ref: BlobRefOut | None = None
     thread: str | None = None
+    policy: Policy | None = None
     metadata: dict[str, Any] | None = None
     missed: Literal["once", "skip"]
     paused: bool
@@ -90,7 +92,8 @@ def shown(schedule: Schedule, outlook: Outlook) -> ScheduleOut:
         name=schedule.name, spec=schedule.spec, cron=schedule.cron, zone=schedule.zone, every_s=schedule.every_s,
         at=schedule.at, agent=schedule.agent, topic=schedule.topic,
         input=translate.value(schedule.input), input_ref=translate.ref(schedule.input),
-        thread=schedule.thread, metadata=schedule.metadata, missed=schedule.missed, paused=schedule.paused,
+        thread=schedule.thread, policy=schedule.policy, metadata=schedule.metadata, missed=schedule.missed,
+        paused=schedule.paused,
         created_at=schedule.created_at, since=schedule.since, next=outlook.next, last=_last(outlook.last),
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ from ..topics.messages import (
     Step,
     SubmitReply,
     ThreadRecord,
+    Turn,
     WorkerInfo,
 )
 from ..topics.reads import Stored
@@ -73,6 +74,11 @@ def _common(found: RunRecord | RunRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def turn(found: Turn | None) -> out.TurnOut | None:
+    """How a run takes its turn."""
+    return None if found is None else out.TurnOut(**msgspec.structs.asdict(found))
+
+
 def run(record: RunRecord, sequence: int | None = None) -> out.Run:
     """A run, whole."""
     return out.Run(
@@ -81,6 +87,7 @@ def run(record: RunRecord, sequence: int | None = None) -> out.Run:
         result_ref=ref(record.result),
         failures=record.failures, epoch=record.epoch, worker=record.worker, waits=record.waits, wake_at=record.wake_at,
         timeout_s=record.timeout_s, detached=record.detached, idempotency_key=record.key,
+        turn=turn(record.turn),
     )  # fmt: skip
 
 
@@ -113,8 +120,9 @@ def created(reply: SubmitReply) -> out.RunCreated:
     here = f"/runs/{reply.run}"
     links = {"self": here, "events": f"{here}/events", "wait": f"{here}/wait", "tree": f"{here}/tree"}
     return out.RunCreated(
-        run=reply.run, runs=reply.runs or [reply.run], status=reply.status, duplicate=reply.duplicate, links=links
-    )
+        run=reply.run, runs=reply.runs or [reply.run], status=reply.status, duplicate=reply.duplicate, links=links,
+        thread=reply.thread, turn=turn(reply.turn),
+    )  # fmt: skip
 
 
 def step(stored: Stored, found: Step) -> out.StepOut:

@@ -17,7 +17,7 @@ from ..topics import reads
 from ..topics.bus import Bus, fence
 from ..topics.errors import Conflict, InvalidInput, InvalidMessage, NotFound, StaleFence
 from ..topics.ids import new_token
-from ..topics.messages import VERSION, Payload, RunRecord, encode
+from ..topics.messages import VERSION, Payload, Policy, RunRecord, encode
 from ..topics.reads import Stored
 from ..topics.schedules import Fire, Schedule, due_after, due_by, due_ms, require_valid
 from .blobs import Blobs
@@ -75,6 +75,7 @@ class Schedules:
         topic: str | None = None,
         agent: str | None = None,
         thread: str | None = None,
+        policy: Policy | None = None,
         metadata: dict[str, Any] | None = None,
         missed: Literal["once", "skip"] = "once",
         paused: bool = False,
@@ -90,7 +91,7 @@ class Schedules:
             at = datetime.fromtimestamp(due_ms(at) / 1000, UTC)  # due times have milliseconds
         schedule = Schedule(
             name=name, token=new_token(), created_at=now, since=now, input=Payload(json=msgspec.Raw(b"null")),
-            cron=cron, zone=zone, every_s=every_s, at=at, topic=topic, agent=agent, thread=thread,
+            cron=cron, zone=zone, every_s=every_s, at=at, topic=topic, agent=agent, thread=thread, policy=policy,
             metadata=metadata or None, missed=missed, paused=paused,
         )  # fmt: skip
         require_valid(schedule)

@@ -12,9 +12,20 @@ import msgspec
 
 from ..topics.bus import Bus
 from ..topics.client import Message, head_bytes
-from ..topics.errors import BrokerError, CallboardError, InvalidMessage, NoResponders, NotFound, Unavailable
+from ..topics.errors import BrokerError, CallboardError, InvalidMessage, NoResponders, NotFound, ThreadBusy, Unavailable
 from ..topics.ids import new_run_id, new_token, require_run_id
-from ..topics.messages import Alive, Command, CommandReply, Payload, RunRecord, SubmitReply, TaskRequest, encode
+from ..topics.messages import (
+    Alive,
+    Command,
+    CommandReply,
+    Payload,
+    Policy,
+    RunRecord,
+    Status,
+    SubmitReply,
+    TaskRequest,
+    encode,
+)
 from ..topics.reads import Stored
 from ..topics.subjects import require_token
 from .blobs import Blobs
@@ -59,6 +70,7 @@ class Submitter:
         *,
         run: str | None = None,
         thread: str | None = None,
+        policy: Policy | None = None,
         key: str | None = None,
         metadata: dict[str, Any] | None = None,
         trace: str | None = None,
@@ -66,11 +78,12 @@ class Submitter:
     ) -> int:
         """Publishes a task, input given as JSON, on `cb.task.{topic}`; returns its sequence in the INBOX stream once it
         is stored. A coordinator creates the run when one is there; it begins at `run_at` (a time with a zone, or
-        seconds from now), or at once. Raises Unavailable, StorageFull, InvalidSubject."""
+        seconds from now), or at once; `policy` says what is done in a busy thread. Raises Unavailable, StorageFull,
+        InvalidSubject."""
         headers = {"Nats-Msg-Id": new_token(20)}  # a repeated publish is stored once
         if run is not None:
             headers["Callboard-Run"] = require_run_id(run)
-        given = {"Callboard-Thread": thread, "Callboard-Key": key, "traceparent": trace}
+        given = {"Callboard-Thread": thread, "Callboard-Policy": policy, "Callboard-Key": key, "traceparent": trace}
         if run_at is not None:
             given["Callboard-Run-At"] = run_at.isoformat() if isinstance(run_at, datetime) else f"{run_at!r}"
         headers |= {name: text for name, text in given.items() if text is not None}
@@ -235,6 +248,15 @@ class _Watch:
         if self._found is not None:
             return self._found.record
         raise self._problem or NotFound(f"there is no run {self._run}", run=self._run)
+
+
+def require_taken(reply: SubmitReply) -> None:
+    """Raises ThreadBusy when the run was rejected because of another one in its thread."""
+    if reply.status is Status.REJECTED and reply.turn is not None:
+        raise ThreadBusy(
+            f"thread {reply.thread} is busy with run {reply.turn.met}: run {reply.run} was rejected",
+            run=reply.run, thread=reply.thread, busy=reply.turn.met,
+        )  # fmt: skip
 
 
 def _reply(message: Message, kind: type[Reply]) -> Reply:

@@ -5,7 +5,7 @@
     │   ├── InvalidSubject, InvalidRunId, InvalidMessage
     ├── NotFound             the named thing does not exist
     ├── Conflict             the thing exists and differs
-    │   └── IdempotencyConflict
+    │   ├── IdempotencyConflict, ThreadBusy
     ├── IllegalTransition    a command that the run's status does not allow
     ├── BrokerError          the broker refused or could not be reached
     │   ├── StaleFence       the fenced subject has moved on: whoever writes has lost the run
@@ -84,6 +84,12 @@ class IdempotencyConflict(Conflict):
     """The idempotency key was used before, with another body."""
 
     code = "idempotency_conflict"
+
+
+class ThreadBusy(Conflict):
+    """A run was rejected because another one is at work in its thread. Facts: `run`, `thread`, `busy`."""
+
+    code = "thread_busy"
 
 
 class IllegalTransition(Conflict):

@@ -16,7 +16,7 @@ from msgspec import Struct
 from .cron import Cron
 from .errors import InvalidInput
 from .ids import RunId, derived_run_id
-from .messages import VERSION, Payload
+from .messages import POLICIES, VERSION, Payload, Policy
 from .subjects import require_token
 
 NAME_CHARS = 64
@@ -47,6 +47,8 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     topic: str | None = None
     agent: str | None = None
     thread: str | None = None
+    policy: Policy | None = None
+    """What its runs do when another one is at work in the thread."""
     metadata: dict[str, Any] | None = None
     missed: Literal["once", "skip"] = "once"
     """What becomes of due times that passed while nothing could fire: one run for all of them, or none."""
@@ -86,6 +88,15 @@ def _cron(text: str, zone: str) -> Cron:
     return Cron(text, zone)
 
 
+def _require_place(thread: str | None, policy: str | None) -> None:
+    if thread is not None:
+        require_token("thread", thread)
+    elif policy is not None:
+        raise InvalidInput(f"policy {policy!r} says what to do in a busy thread: name the thread as well")
+    if policy is not None and policy not in POLICIES:
+        raise InvalidInput(f"{policy!r} is no policy: use one of {', '.join(POLICIES)}")
+
+
 def require_valid(schedule: Schedule) -> None:
     """Raises InvalidInput (InvalidSubject for a name), which says what cannot be and what may."""
     require_token("schedule", schedule.name)
@@ -96,8 +107,7 @@ def require_valid(schedule: Schedule) -> None:
     if bool(schedule.topic) == bool(schedule.agent):
         raise InvalidInput("a schedule names either an agent or a topic: set exactly one of the two")
     require_token("agent" if schedule.agent else "topic", schedule.agent or schedule.topic or "")
-    if schedule.thread is not None:
-        require_token("thread", schedule.thread)
+    _require_place(schedule.thread, schedule.policy)
     if schedule.cron is not None:
         _cron(schedule.cron, schedule.zone)
     if schedule.every_s is not None and not 1 <= schedule.every_s <= _LONGEST_S:

@@ -118,5 +118,6 @@ def _task(schedule: Schedule, due: datetime) -> TaskRequest:
         topic=schedule.topic,
         run=schedule.run_at(due),
         thread=schedule.thread,
+        policy=schedule.policy,
         metadata=(schedule.metadata or {}) | marks,
     ).carrying(schedule.input)

@@ -14,6 +14,14 @@ Key = Annotated[
 ]
 RunIdOption = Annotated[str | None, typer.Option("--id", metavar="RUN", help="The id that the run shall have.")]
 ThreadOption = Annotated[str | None, typer.Option("--thread", metavar="THREAD", help="The thread it belongs to.")]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="If the thread is busy: enqueue (default), reject, interrupt, rollback, fork, optimistic.",
+    ),
+]
 Metadata = Annotated[
     list[str] | None,
     typer.Option(

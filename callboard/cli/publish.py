@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from .options import Json, Key, Metadata, RunAt, RunIdOption, ThreadOption, Value
+from .options import Json, Key, Metadata, PolicyOption, RunAt, RunIdOption, ThreadOption, Value
 
 if TYPE_CHECKING:
-    from ..topics.messages import RunRecord
+    from ..topics.messages import RunRecord, SubmitReply
     from .console import Output
     from .session import Session
 
@@ -27,6 +27,7 @@ def publish(
     value: Value,
     run_id: RunIdOption = None,
     thread: ThreadOption = None,
+    policy: PolicyOption = None,
     key: Key = None,
     metadata: Metadata = None,
     at: RunAt = None,
@@ -42,14 +43,15 @@ def publish(
     from .tracing import command_trace
 
     data, labels = values.json_input(value), values.metadata(metadata)
-    run_at = None if at is None else values.moment(at)
+    run_at, turn = None if at is None else values.moment(at), values.policy(policy)
     output = Output(json)
     name = run_id or (None if key else new_run_id())
 
     async def work(session: Session) -> None:
         sequence = await session.submitter.publish(
-            topic, data, run=name, thread=thread, key=key, metadata=labels, trace=traceparent, run_at=run_at
-        )
+            topic, data, run=name, thread=thread, policy=turn, key=key, metadata=labels, trace=traceparent,
+            run_at=run_at,
+        )  # fmt: skip
         if output.json:
             output.record({"topic": topic, "sequence": sequence, "run": name})
         elif name is None:
@@ -71,6 +73,7 @@ def run(
     ] = None,
     run_id: RunIdOption = None,
     thread: ThreadOption = None,
+    policy: PolicyOption = None,
     key: Key = None,
     metadata: Metadata = None,
     at: RunAt = None,
@@ -80,6 +83,7 @@ def run(
 
     With --wait the result goes to standard output, and the exit code tells how it ended: 0 completed, 1 otherwise,
     6 not ended in time (it goes on)."""
+    from ..store.submit import require_taken
     from ..topics.messages import TaskRequest
     from . import values
     from .console import Output, note
@@ -88,18 +92,20 @@ def run(
 
     data, labels = values.json_input(value), values.metadata(metadata)
     limit_s = None if timeout is None else values.span(timeout)
-    run_at = None if at is None else values.moment(at)
+    run_at, turn = None if at is None else values.moment(at), values.policy(policy)
     output = Output(json)
-    request = TaskRequest(agent=agent, run=run_id, thread=thread, key=key, metadata=labels, run_at=run_at)
+    request = TaskRequest(agent=agent, run=run_id, thread=thread, policy=turn, key=key, metadata=labels, run_at=run_at)
 
     async def work(session: Session) -> int | None:
         reply = await session.submitter.submit(msgspec.structs.replace(request, trace=traceparent), data)
         assert reply.run is not None
+        require_taken(reply)
         if not wait:
             if output.json:
-                output.record({"run": reply.run, "status": reply.status, "duplicate": reply.duplicate})
+                output.record(_as_json(reply))
             else:
                 output.line(reply.run)
+                _tell_turn(reply)
             return None
         try:
             note(f"run {reply.run}")
@@ -111,6 +117,29 @@ def run(
 
     with command_trace(f"callboard run {agent}") as traceparent:
         run_session(ctx, work)
+
+
+def _as_json(reply: SubmitReply) -> dict[str, Any]:
+    told: dict[str, Any] = {"run": reply.run, "status": reply.status, "duplicate": reply.duplicate}
+    return told if reply.turn is None else told | {"thread": reply.thread, "turn": reply.turn}
+
+
+def _tell_turn(reply: SubmitReply) -> None:
+    """Says what the policy has led to, when another run was at work in the thread, and of a fork where it works."""
+    from .console import note
+
+    turn = reply.turn
+    if turn is None or (turn.met is None and turn.origin is None):
+        return
+    told = {
+        "queued": f"waits for run {turn.met} in thread {reply.thread}",
+        "interrupted": f"takes the place of run {turn.met} in thread {reply.thread}, which is interrupted",
+        "rolled_back": f"takes the place of run {turn.met} in thread {reply.thread}, which is rolled back",
+        "forked": f"works in thread {reply.thread}, forked from {turn.origin}",
+        "alongside": f"works beside run {turn.met} in thread {reply.thread}",
+    }.get(turn.did)
+    if told:
+        note(told)
 
 
 async def _awaited(session: Session, run: str, limit_s: float | None) -> RunRecord:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .options import Json, Metadata, ThreadOption, Value
+from .options import Json, Metadata, PolicyOption, ThreadOption, Value
 
 if TYPE_CHECKING:
     from ..store.schedules import Outlook, Schedules
@@ -50,6 +50,7 @@ def add(
     topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Give the task to a topic.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="AGENT", help="Give the task to an agent.")] = None,
     thread: ThreadOption = None,
+    policy: PolicyOption = None,
     metadata: Metadata = None,
     missed: Annotated[
         Missed, typer.Option("--missed", help="What passed while nothing could fire: one run for all, or none.")
@@ -65,7 +66,7 @@ def add(
     from .console import Output
     from .session import run
 
-    data, labels = values.json_input(value), values.metadata(metadata)
+    data, labels, turn = values.json_input(value), values.metadata(metadata), values.policy(policy)
     every_s = None if every is None else values.span(every)
     when = None if at is None else values.moment(at)
     output = Output(json)
@@ -75,7 +76,7 @@ def add(
         moment = when if when is None or isinstance(when, datetime) else await schedules.now() + timedelta(seconds=when)
         schedule = await schedules.put(
             name, data, cron=cron, zone=zone, every_s=every_s, at=moment, topic=topic, agent=agent, thread=thread,
-            metadata=labels, missed=missed, paused=paused, overwrite=replace,
+            policy=turn, metadata=labels, missed=missed, paused=paused, overwrite=replace,
         )  # fmt: skip
         await _tell(output, schedules, schedule)
 
@@ -177,7 +178,7 @@ def show(ctx: typer.Context, name: Name, json: Json = False) -> None:
                 ("counts from", stamp(one.since)),
                 ("next", stamp(outlook.next)),
                 ("last", "-" if last is None else f"{last.id} {last.status}, for {_due(last.metadata)}"),
-                *((("thread", one.thread),) if one.thread else ()),
+                *((("thread", f"{one.thread} ({one.policy or 'enqueue'})"),) if one.thread else ()),
                 *((f"metadata {key}", str(text)) for key, text in (one.metadata or {}).items()),
                 ("input", payload(one.input)),
             ]

@@ -6,11 +6,12 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ..topics.errors import InvalidInput
+from ..topics.messages import POLICIES, Policy
 from ..topics.units import now
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
@@ -51,6 +52,13 @@ def metadata(pairs: Sequence[str] | None) -> dict[str, Any] | None:
         except msgspec.DecodeError:
             found[name] = text
     return found or None
+
+
+def policy(text: str | None) -> Policy | None:
+    """What is done in a busy thread. Raises InvalidInput."""
+    if text is not None and text not in POLICIES:
+        raise InvalidInput(f"{text[:40]!r} is no policy: use one of {', '.join(POLICIES)}")
+    return cast(Policy | None, text)
 
 
 def span(text: str) -> float:

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime
 
 from ...store.journal import Seen, entries
 from ...store.projection import RunFilter
+from ...store.submit import require_taken
 from ...topics import crash, reads, trace
 from ...topics.errors import Conflict, InvalidMessage, NotFound
 from ...topics.messages import Payload, RunRecord, Status, Step, TaskRequest, encode
@@ -47,12 +48,14 @@ async def create(
     inbound = trace.parse(request.headers.get(trace.HEADER))
     with trace.span("POST /runs", inbound, SpanKind.SERVER, _spoken_of(task)) as span:
         asked = TaskRequest(
-            agent=task.agent, topic=task.topic, run=task.run, key=key, thread=task.thread, metadata=task.metadata,
+            agent=task.agent, topic=task.topic, run=task.run, key=key, thread=task.thread, policy=task.policy,
+            metadata=task.metadata,
             run_at=task.run_at,
             trace=trace.traceparent() or (trace.text(inbound) if inbound else None),
         )  # fmt: skip
         try:
             reply = await desk.submitter.submit(asked, value)
+            require_taken(reply)
         except Conflict:
             desk.metrics.submitted.labels("refused").inc()
             raise

@@ -65,7 +65,8 @@ async def _put(desk: Desk, name: str, asked: out.SchedulePut, request: Request, 
     return await _schedules(desk).put(
         name, await raw_field(request, "input"),
         cron=asked.cron, zone=asked.zone, every_s=asked.every_s, at=asked.at, topic=asked.topic, agent=asked.agent,
-        thread=asked.thread, metadata=asked.metadata, missed=asked.missed, paused=asked.paused, overwrite=overwrite,
+        thread=asked.thread, policy=asked.policy, metadata=asked.metadata, missed=asked.missed, paused=asked.paused,
+        overwrite=overwrite,
     )  # fmt: skip
 
 
