@@ -53,9 +53,9 @@ class Effect:
         return self.settlement is None
 
     @property
-    def undone(self) -> bool:
-        """Whether its compensation has ended, well or not."""
-        return self.compensation is not None and self.compensation.status != "claimed"
+    def undoing(self) -> str | None:
+        """How far its compensation is: `claimed`, `done` or `failed`; None when there was none."""
+        return self.compensation.status if self.compensation else None
 
     @property
     def value(self) -> Payload | None:
@@ -94,7 +94,7 @@ class Effect:
             self.compensated_at = time if entry.status != "claimed" else None
         elif entry.status == "claimed":
             self.claim, self.claimed_at, self.key = entry, time, entry.key or self.key
-            self.settlement = self.doubt = self.settled_at = None
+            self.settlement = self.doubt = self.settled_at = self.compensation = self.compensated_at = None
             self.calls += 1
         elif entry.status == "unknown":
             self.doubt = entry

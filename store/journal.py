@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..topics.bus import Bus
 from ..topics.errors import InvalidMessage, Unavailable
 from ..topics.messages import Artifact, Event, Step
-from ..topics.reads import Stored, read
+from ..topics.reads import Stored
 from .effects import Effects
 from .log import EventLog
 
@@ -125,16 +124,3 @@ def _add(journal: Journal, seen: Seen, stored: Stored) -> None:
         for entry in entries(stored):
             if seen.fresh(entry):
                 journal.add(entry)
-
-
-async def load_effects(bus: Bus, run: str) -> Effects:
-    """The effects of a run with their times, from that part of its log alone; any replica may answer.
-
-    Raises InvalidMessage for an entry that cannot be read, Unavailable when the broker does not answer."""
-    found, seen = Effects(), Seen()
-    async for page in read(bus, bus.subjects.events, bus.subjects.event(run, "effect")):
-        for stored in page:
-            for entry in entries(stored):
-                if isinstance(entry, Step) and seen.fresh(entry):
-                    found.take(entry, stored.time)
-    return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ..topics.bus import Bus
 from ..topics.errors import NotFound
-from ..topics.messages import RunRecord
-from .journal import Journal, load_journal
+from ..topics.messages import RunRecord, Step
+from ..topics.reads import read
+from .effects import Effects
+from .journal import Journal, Seen, entries, load_journal
 from .log import EventLog, Loaded
 
 
@@ -31,3 +34,17 @@ async def load_lineage(log: EventLog, record: RunRecord, until: int = 0) -> Jour
         await load_journal(log, loaded.record.id, loaded.sequence, journal)
         journal.emitted.clear()
     return await load_journal(log, record.id, until, journal)
+
+
+async def load_effects(bus: Bus, record: RunRecord) -> Effects:
+    """The effects of a run, and of those that it goes on from, with their times: read from that part of their logs
+    alone; any replica may answer. Raises as `load_lineage` does."""
+    found, seen = Effects(), Seen()
+    before = [loaded.record.id for loaded in await lineage(EventLog(bus), record)]
+    for run in (*before, record.id):
+        async for page in read(bus, bus.subjects.events, bus.subjects.event(run, "effect")):
+            for stored in page:
+                for entry in entries(stored):
+                    if isinstance(entry, Step) and seen.fresh(entry):
+                        found.take(entry, stored.time)
+    return found

@@ -130,16 +130,19 @@ class Family:
             return self._bus.replicas == 1
         if order is None and record.worker is None:
             crash.point("coordinator.before-root-ends")
-            effects = bool(record.undo) and await self._has_effects(record.id)
+            effects = bool(record.undo) and await self._has_effects(record)
             applied = await self._ledger.apply(record.id, Settled(record.epoch, effects))
             if applied.loaded is not None and (applied.loaded.record.terminal or applied.loaded.record.undo == "due"):
                 await self._settle(applied.loaded)
         return True
 
-    async def _has_effects(self, run: str) -> bool:
-        """Whether the run has claimed any: asked of the leader, after its state has fenced every attempt off."""
-        subjects = self._bus.subjects
-        return await reads.last_from_leader(self._bus, subjects.events, subjects.event(run, "effect")) is not None
+    async def _has_effects(self, record: RunRecord) -> bool:
+        """Whether the run may have any: asked of the leader, after its state has fenced every attempt off. What a run
+        goes on from may have some, too."""
+        if record.retry_of is not None:
+            return True
+        subject = self._bus.subjects.event(record.id, "effect")
+        return await reads.last_from_leader(self._bus, self._bus.subjects.events, subject) is not None
 
     async def _order(self, run: str, order: CancelOrder, reason: str | None, gate: asyncio.Semaphore) -> bool:
         """Whether the descendant has ended with the order: it was not running."""

@@ -16,7 +16,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -58,6 +58,8 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     key: str
+    own_key: bool
+    """Whether the author has given it."""
     compensate: str | None
     reconcile: Callable[[str], Any] | None
     harmless: tuple[type[BaseException], ...]
@@ -120,10 +122,15 @@ class EffectCalls:
         """The effect's result, made now or known from before. Raises StepFailed when nothing happened."""
         found = self._steps.recorded(place, call.name, "effect")
         effect = self._journal.effects.get(place)
-        if effect is not None and effect.key != call.key:
-            raise JournalMismatch(place, f"effect {call.name!r} with key {effect.key!r}", f"key {call.key!r}")
-        if effect is None or found is None:
+        if effect is None or effect.undoing == "done":  # undone: the run was canceled then, and retried since
             return await self._make(place, call)
+        if call.own_key and effect.key != call.key:
+            raise JournalMismatch(place, f"effect {call.name!r} with key {effect.key!r}", f"key {call.key!r}")
+        call = replace(call, key=effect.key)
+        if found is None:
+            return await self._make(place, call)
+        if effect.undoing == "claimed":
+            return await self._told(effect, call, Unsure("it may have been undone"))
         if effect.settlement is not None:
             return await self._result(effect.settlement, call)
         return await self._resolve(effect, call)
@@ -227,6 +234,13 @@ class EffectCalls:
             return await self._decided(effect, call, True, value, "hook", raised)
         if isinstance(verdict, DidNotHappen):
             return await self._decided(effect, call, False, None, "hook", raised)
+        return await self._told(effect, call, verdict)
+
+    async def _told(self, effect: Effect, call: Call, verdict: Unsure) -> Any:
+        """What a person has said; without it the code waits until the attempt is let go of."""
+        ruling = self._ruling(effect.claim)
+        if ruling is not None:
+            return await self._decided(effect, call, ruling.happened, ruling.value, "person", None)
         log.warning(
             "run %s: it is not known whether effect %r (%s) happened: %s",
             self._record.id, call.name, effect.at, verdict.why,

@@ -71,6 +71,7 @@ class Outside:
             args=args,
             kwargs=kwargs,
             key=f"{self._parts.record.id}/{place}" if key is None else require_label("key", key),
+            own_key=key is not None,
             compensate=compensation_name(compensate, name),
             reconcile=reconcile,
             harmless=harmless,

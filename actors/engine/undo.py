@@ -18,7 +18,8 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.effects import Effect, call_of
-from ...store.journal import Journal, load_journal
+from ...store.journal import Journal
+from ...store.lineage import load_lineage
 from ...store.log import EventLog, Loaded
 from ...topics import codec, crash
 from ...topics.errors import CallboardError, StaleFence, Unavailable, WriteInFlight
@@ -49,13 +50,13 @@ class Undo:
 
     async def execute(self) -> ErrorInfo | None:
         """Undoes what can be undone; says what is left. Raises StaleFence when the run is somebody else's now."""
-        journal = await load_journal(self._log, self._record.id, until=self._fence)
+        journal = await load_lineage(self._log, self._record, until=self._fence)
         await self._write_late(journal)
         for effect in journal.effects.all:
             if effect.open and effect.claim.reconcile is not None:
                 await self._reconcile(effect)
         for effect in reversed(journal.effects.all):
-            if effect.happened and effect.claim.compensate is not None and not effect.undone:
+            if effect.happened and effect.claim.compensate is not None and effect.undoing in (None, "claimed"):
                 await self._compensate(effect, effect.claim.compensate)
         return _left(journal.effects.all)
 
@@ -182,7 +183,7 @@ async def current(event_log: EventLog, held: RunRecord) -> Loaded | None:
 
 
 def _left(effects: Sequence[Effect]) -> ErrorInfo | None:
-    failed = sum(one.undone and one.compensation is not None and one.compensation.status == "failed" for one in effects)
+    failed = sum(one.undoing == "failed" for one in effects)
     unknown = sum(one.open for one in effects)
     parts = [f"{failed} compensation{'s' if failed != 1 else ''} failed"] if failed else []
     parts += [f"{unknown} effect{'s are' if unknown != 1 else ' is'} unknown"] if unknown else []

@@ -101,10 +101,24 @@ def options(
 
 
 def _register() -> None:
-    from . import agents, artifacts, check, deadletters, dev, doctor, publish, replay, roles, runs, schedules, tail
+    from . import (
+        agents,
+        artifacts,
+        check,
+        deadletters,
+        dev,
+        doctor,
+        effects,
+        publish,
+        replay,
+        roles,
+        runs,
+        schedules,
+        tail,
+    )
     from . import version as versions
 
-    giving, looking = (publish, runs, tail, replay, schedules), (agents, artifacts, deadletters, doctor, check)
+    giving, looking = (publish, runs, effects, tail, replay, schedules), (agents, artifacts, deadletters, doctor, check)
     for module in (dev, roles, *giving, *looking, versions):
         module.register(app)
 

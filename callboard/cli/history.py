@@ -16,7 +16,7 @@ from ..topics.reads import Stored
 from .console import STYLES, Output
 from .wording import cut, duration, payload, size, stamp
 
-_KIND_STYLES = {"step": "cyan", "artifact": "magenta", "state": "bold"}
+_KIND_STYLES = {"step": "cyan", "effect": "magenta", "artifact": "magenta", "state": "bold"}
 _WIDTH = 100
 
 
@@ -137,9 +137,21 @@ def _step(step: Step) -> str:
         return f"child {head} {step.child or ''}"
     if step.kind == "sleep":
         return f"sleep {head} until {stamp(step.until)}"
-    if step.status == "started":
-        return f"{head} started"
+    if step.status in ("started", "claimed") or step.kind in ("effect", "compensation"):
+        return _outside(step, head)
     took = f" in {duration(step.ms / 1000)}" if step.kind == "step" else ""
     if step.error is not None:
         return f"{head} failed{took}: {step.error.code}: {cut(step.error.message, _WIDTH)}"
     return f"{head}{took} {payload(step.value, 60)}"
+
+
+def _outside(step: Step, head: str) -> str:
+    what = "" if step.kind == "step" else f"{step.kind} "
+    parts = [f"{what}{head} {step.status}", f"key {cut(step.key, 60)}" if step.key else ""]
+    if step.by not in (None, "call"):
+        parts.append(f"says a {step.by}")
+    if step.error is not None:
+        parts.append(f"{step.error.code}: {cut(step.error.message, _WIDTH)}")
+    if step.value is not None:
+        parts.append(payload(step.value, 60))
+    return " ".join(part for part in parts if part)

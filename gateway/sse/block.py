@@ -20,7 +20,7 @@ from .position import WHOLE, Position
 
 Key = tuple[str, int, int]
 """(run, attempt, n): names an entry. A write that was repeated after a lost acknowledgement is stored twice."""
-KINDS = ("state", "step", "message", "delta", "artifact", "checkpoint", "custom")
+KINDS = ("state", "step", "effect", "message", "delta", "artifact", "checkpoint", "custom")
 
 Kinds = frozenset[str]
 

@@ -106,7 +106,7 @@ class RunPage {
     }
     this.draw();
     this.source = new EventSource(`/runs/${this.id}/events?tree=true`);
-    for (const kind of ["state", "step", "message", "delta", "artifact", "checkpoint", "custom"])
+    for (const kind of ["state", "step", "effect", "message", "delta", "artifact", "checkpoint", "custom"])
       this.source.addEventListener(kind, (event) => this.take(JSON.parse(event.data)));
     this.source.addEventListener("end", () => { this.source.close(); this.ended = true; this.soon(); });
     this.source.onopen = this.source.onerror = () => this.soon();

@@ -13,7 +13,7 @@ import pytest
 from callboard.actors.agent import Retry, Terminal, agent
 from callboard.actors.engine import AttemptEnded, Context, StepFailed
 from callboard.actors.hook import DidNotHappen, Done, Happened, Unsure, hook
-from callboard.store.journal import load_effects
+from callboard.store.lineage import load_effects
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import IllegalTransition, InvalidInput
@@ -71,7 +71,7 @@ def line(name: str, idempotency_key: str) -> str:
 async def statuses(all_: Company, run: str) -> dict[str, str]:
     """Name and status of each effect, as people see it."""
     record = await all_.record(run)
-    return {one.name: one.status(record) for one in (await load_effects(all_.bus, run)).all}
+    return {one.name: one.status(record) for one in (await load_effects(all_.bus, record)).all}
 
 
 async def decide(all_: Company, run: str, effect: str, happened: bool, value: Any = None) -> RunRecord:
@@ -111,7 +111,7 @@ async def test_an_effect_is_claimed_before_its_call_and_settled_with_what_it_ret
         assert keys == [f"{run}/0", "failed once"]
         assert claims == ["claimed"], "durable before the call"
         assert LEDGER == ["+b"]
-        found = (await load_effects(bus, run)).all
+        found = (await load_effects(bus, record)).all
         assert [(one.name, one.key, one.status(record), one.calls) for one in found] == [
             ("pay", f"{run}/0", "settled", 1), ("named", "order-7", "settled", 1),
         ]  # fmt: skip
@@ -176,7 +176,7 @@ async def test_what_raises_anything_else_is_unknown_and_waits_for_a_person(setti
         record = await all_.ended(run)
         assert result_of(record) == ["seen in the bank", "called 2"]
         assert calls == {"a": 1, "b": 2}
-        found = (await load_effects(bus, run)).all
+        found = (await load_effects(bus, record)).all
         assert {one.name: (one.status(record), one.calls) for one in found} == {
             "a": ("settled", 1),
             "b": ("settled", 2),
@@ -307,7 +307,7 @@ async def test_compensation_that_fails_is_listed_and_the_others_are_run(settings
         assert LEDGER[3:] == ["-c id-c"]
         assert await statuses(all_, run) == {"a": "compensation_failed", "plain": "settled", "c": "compensated"}
         assert record.reason == "enough; 1 compensation failed"
-        failed = (await load_effects(bus, run)).get("0")
+        failed = (await load_effects(bus, record)).get("0")
         assert failed is not None
         assert failed.error is not None
         assert "at all" in failed.error.message
@@ -441,6 +441,44 @@ async def test_a_run_that_waits_for_a_person_is_canceled_and_undone(settings: Br
         assert await statuses(all_, run) == {"a": "compensated", "lost": "unknown"}
         with pytest.raises(IllegalTransition):
             await decide(all_, run, "lost", True)
+
+
+async def test_a_retry_owns_the_effects_of_the_run_that_it_goes_on_from(settings: BrokerSettings, bus: Bus) -> None:
+    """What stands is not called again, what was undone is, under a key of its own; a cancel undoes what stands."""
+    keys: list[str] = []
+    BROKEN["c"] = -1
+
+    def keyed(name: str, idempotency_key: str) -> str:
+        keys.append(f"{name} {idempotency_key}")
+        return line(name, idempotency_key)
+
+    @agent("buyer")
+    async def buyer(ctx: Context) -> None:
+        await ctx.effect("a", keyed, "a", compensate=undo_line)
+        await ctx.effect("c", keyed, "c", compensate=undo_line)
+        await asyncio.Event().wait()
+
+    async with company(settings, bus, [buyer]) as all_:
+        run = await all_.submit("buyer")
+        await eventually(lambda: len(LEDGER) == 2)
+        await all_.submitter.cancel(run)
+        await all_.ended(run)
+        assert await statuses(all_, run) == {"a": "compensated", "c": "compensation_failed"}
+        BROKEN.clear()
+        again = (await all_.submitter.command(run, "retry")).id
+        await eventually(lambda: len(LEDGER) == 4)
+        assert LEDGER[2:] == ["-a id-a", "+a"]
+        assert keys == [f"a {run}/0", f"c {run}/1", f"a {again}/0"]
+        await eventually(lambda: statuses_are(all_, again, {"a": "settled", "c": "compensation_failed"}))
+        await all_.submitter.cancel(again)
+        await all_.ended(again)
+        assert LEDGER[4:] == ["-a id-a"]
+        assert await statuses(all_, again) == {"a": "compensated", "c": "compensation_failed"}
+        await invariants.check(bus, [run, again])
+
+
+async def statuses_are(all_: Company, run: str, expected: dict[str, str]) -> bool:
+    return await statuses(all_, run) == expected
 
 
 async def test_effects_that_cannot_be_kept_are_refused_before_they_are_made(settings: BrokerSettings, bus: Bus) -> None:

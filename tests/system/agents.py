@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from callboard import Actor, ActorContext, Context, Retry, agent, on
+from callboard import Actor, ActorContext, Context, DidNotHappen, Done, Happened, Retry, agent, hook, on
 
 
 def effect(line: str) -> str:
@@ -66,6 +66,31 @@ async def napper(ctx: Context, seconds: float) -> str:
     """A durable sleep."""
     await ctx.sleep(timedelta(seconds=seconds))
     return await ctx.step(effect, f"{ctx.run.id} awake")
+
+
+def pay(idempotency_key: str) -> str:
+    """Done outside."""
+    return effect(idempotency_key)
+
+
+@hook
+def paid(key: str) -> Happened | DidNotHappen:
+    """Whether it was."""
+    return Happened(key) if key in Path(os.environ["EFFECTS_FILE"]).read_text().splitlines() else DidNotHappen()
+
+
+@hook
+def pay_back(done: Done) -> str:
+    """Undone."""
+    return effect(f"{done.effect_key} undone")
+
+
+@agent("payer")
+async def payer(ctx: Context, seconds: float) -> str:
+    """An effect, and a sleep after it."""
+    key = await ctx.effect("pay", pay, compensate=pay_back, reconcile=paid)
+    await ctx.sleep(seconds)
+    return key
 
 
 @agent("poison", retries=Retry(max_attempts=2))

@@ -79,6 +79,16 @@ async def threads(whole: System, asked: Asked) -> None:
     asked.jobs(*[await whole.submit("job", JOB, thread="common") for _ in range(4)])
 
 
+async def outside(whole: System, asked: Asked) -> None:
+    """An effect that stays, and one that is undone when its run is canceled."""
+    stays, undone = [await whole.submit("payer", seconds) for seconds in (0, 3600)]
+    asked.results |= {stays: f"{stays}/0", undone: None}
+    async with asyncio.timeout(DEATH_S):
+        while (await invariants.load(whole.bus, undone)).status is not Status.WAITING:
+            await asyncio.sleep(0.05)
+    await whole.submitter.cancel(undone)
+
+
 async def over_http(whole: System, asked: Asked, url: str) -> None:
     """The same request under one idempotency key until it is answered."""
     async with httpx.AsyncClient(base_url=url, timeout=10) as http, asyncio.timeout(END_S):
@@ -117,6 +127,11 @@ SCENES: dict[str, tuple[Load, int]] = {
     "worker.after-claim": (mixed, 3),
     "worker.before-step-write": (mixed, 2),
     "worker.after-step-write": (mixed, 2),
+    "worker.after-effect-claim": (outside, 2),
+    "worker.before-effect-settle": (outside, 2),
+    "worker.after-effect-settle": (outside, 1),
+    "worker.before-compensation": (outside, 1),
+    "worker.before-compensation-settle": (outside, 1),
     "worker.before-children": (mixed, 1),
     "worker.after-children": (mixed, 1),
     "worker.before-hand-in.completed": (mixed, 2),
