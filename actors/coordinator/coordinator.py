@@ -234,7 +234,9 @@ class Coordinator(Actor):
         agent = self._routing.agent(known.agent) if known else None
         command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent, claim.agent)
         try:
-            applied = await self._ledger.apply(require_run_id(claim.run), command)
+            if "~" in require_run_id(claim.run):
+                await self._intake.latecomers.begins(claim.run)
+            applied = await self._ledger.apply(claim.run, command)
         except CallboardError as error:
             log.info("claim of %s by %s: %s", claim.run, worker, error)
             hopeless = not error.retryable and claim.delivery > _UNKNOWN_AFTER

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from ...store.log import EventLog, Loaded, decode_record
 from ...topics import crash, reads
 from ...topics.bus import Bus
-from ...topics.errors import CallboardError
+from ...topics.errors import CallboardError, Unavailable
 from ...topics.ids import root_of
 from ...topics.messages import CancelOrder, Command, RunRecord, Status, encode
 from .ledger import Ledger
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _REMEMBERED = 4096
 _AT_ONCE = 64
+_LAG_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class _Look:
@@ -98,13 +99,20 @@ class Family:
 
     # -- cancel -------------------------------------------------------------------------------------------------
 
-    async def below(self, run: str) -> list[RunRecord]:
-        """The run's descendants as the log has them now, without detached ones and what is below those."""
-        pattern = f"{self._bus.subjects.run}.{root_of(run)}.*.state"
-        states = await reads.many_last(self._bus, self._bus.subjects.events, [pattern])
+    async def below(self, run: str, rev: int = 0) -> list[RunRecord]:
+        """The run's descendants as the log has them now, without detached ones and what is below those.
+
+        `rev`: the revision of the run that the answer must have seen: a canceled run starts no children any more, so
+        all of them stand before it. Raises Unavailable while every replica that answers is behind."""
+        for pause in (*_LAG_S, None):
+            records = await self._tree(root_of(run))
+            if rev == 0 or (run in records and records[run].rev >= rev):
+                break
+            if pause is None:
+                raise Unavailable(f"what is below run {run} is not known yet: the replicas are behind", run=run)
+            await asyncio.sleep(pause)
         children: dict[str | None, list[RunRecord]] = {}
-        for stored in states.values():
-            record = decode_record(stored.data)
+        for record in records.values():
             children.setdefault(record.parent, []).append(record)
         found: list[RunRecord] = []
         parents = [run]
@@ -114,6 +122,11 @@ class Family:
             parents += [record.id for record in kept]
         return found
 
+    async def _tree(self, root: str) -> dict[str, RunRecord]:
+        pattern = f"{self._bus.subjects.run}.{root}.*.state"
+        states = await reads.many_last(self._bus, self._bus.subjects.events, [pattern])
+        return {record.id: record for record in (decode_record(stored.data) for stored in states.values())}
+
     async def cancel_below(self, record: RunRecord, order: CancelOrder | None = None) -> bool:
         """Gives each live descendant its cancel, and ends the run once all have ended. Safe to do again.
 
@@ -121,7 +134,7 @@ class Family:
         again."""
         wanted = order or record.cancel or CancelOrder()
         deep = order is not None or wanted.scope == "tree"
-        alive = [one for one in await self.below(record.id) if not one.terminal] if deep else []
+        alive = [one for one in await self.below(record.id, record.rev) if not one.terminal] if deep else []
         mine = CancelOrder(action=wanted.action, scope="run", by=record.id)
         unordered = [one for one in alive if one.status is not Status.CANCEL_REQUESTED]
         gate = asyncio.Semaphore(_AT_ONCE)

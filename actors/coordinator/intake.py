@@ -26,7 +26,6 @@ from ...topics.errors import (
 from ...topics.ids import derived_run_id, is_run_id, keyed_run_id, new_run_id, require_run_id, root_of
 from ...topics.messages import (
     BlobRef,
-    CancelOrder,
     ChildrenReply,
     ChildrenRequest,
     ChildRequest,
@@ -44,10 +43,10 @@ from ...topics.subjects import require_token
 from . import delay, placing
 from .carrier import Carrier
 from .effects import Dispatch
+from .latecomers import Latecomers
 from .ledger import Ledger
 from .retrying import taken_up
 from .routing import Routing
-from .run_commands import Cancel
 from .tracing import RunTracing
 
 log = logging.getLogger(__name__)
@@ -84,6 +83,7 @@ class Intake:
         parked: Callable[[], None],
     ) -> None:
         self._parked = parked
+        self.latecomers = Latecomers(ledger, carrier.settle)
         self._blobs, self._tracing = Blobs(bus), tracing
         self._bus, self._log, self._ledger, self._carrier, self._routing = bus, event_log, ledger, carrier, routing
 
@@ -268,7 +268,7 @@ class Intake:
             )
             return ChildrenReply(error=error)
         records = await self._start_children(record, request)
-        await self._cancel_if_late(record, records)
+        await self.latecomers.written(record.id, records)
         states: list[ChildState] = []
         room = int(self._bus.max_payload * _REPLY_PART)
         for child in records:
@@ -299,19 +299,6 @@ class Intake:
             return found
 
         return list(await asyncio.gather(*(one(child) for child in request.children)))
-
-    async def _cancel_if_late(self, before: RunRecord, children: list[RunRecord]) -> None:
-        """A cancel of the parent that came while its children were written may not have seen them: they get it here."""
-        loaded = await self._ledger.load(before.id)
-        order = loaded.record.cancel if loaded else None
-        if order is None:
-            return
-        theirs = CancelOrder(action=order.action, by=order.by or before.id)
-        for child in children:
-            if not child.detached:
-                applied = await self._ledger.apply(child.id, Cancel("its parent was canceled", theirs))
-                if applied.loaded is not None:
-                    await self._carrier.settle(applied.loaded)
 
     def _child_record(self, parent: RunRecord, child: ChildRequest, now: datetime) -> RunRecord:
         require_token("agent", child.agent)

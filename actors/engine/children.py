@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 _MANY = 100
 _ANSWER_S = 10.0
+_LAST_ANSWER_S = 1.0
 _PAUSE_S = 0.05
 _PAUSE_MAX_S = 1.0
 _LOOK_S = 1.0
@@ -155,12 +156,17 @@ class Children:
         self._told.set()
 
     async def close(self) -> None:
-        """Ends the tasks of this attempt."""
+        """Ends the tasks of this attempt.
+
+        A request that is under way may have its answer: once the attempt's outcome is told, its children are there."""
+        unasked, self._to_start = self._to_start, []
+        for future in [*self._waiting.values(), *(future for _, future in unasked)]:
+            future.cancel()
+        if self._starter is not None:
+            await asyncio.wait((self._starter,), timeout=_LAST_ANSWER_S)
         tasks = [task for task in (self._starter, self._looker) if task is not None]
         for task in tasks:
             task.cancel()
-        for future in [*self._waiting.values(), *(future for _, future in self._to_start)]:
-            future.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- start --------------------------------------------------------------------------------------------------

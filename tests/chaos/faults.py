@@ -14,7 +14,7 @@ from tests.chaos.stage import COORDINATORS, GATEWAYS, LEASE_S, WORKERS, Slot, St
 
 log = logging.getLogger(__name__)
 
-_BETWEEN_S = 0.9
+_BETWEEN_S = 0.7
 """Mean time between two faults."""
 _TARGETS = {
     "worker": [f"worker-{index}" for index in range(WORKERS)],
@@ -33,7 +33,9 @@ _KINDS: dict[tuple[str, str], tuple[int, float, float]] = {
     ("stall", "server"): (3, 0.5, 4.0),
     ("drop", "server"): (6, 0.0, 0.0),
     ("refuse", "server"): (3, 0.5, 3.0),
-    ("hold", "server"): (4, 0.5, 4.0),
+    ("hold", "server"): (4, 0.5, 8.0),
+    ("kill all", "coordinator"): (2, 0.0, 2.0),
+    ("kill all", "worker"): (2, 0.0, 2.0),
     ("delay", "server"): (5, 1.0, 6.0),
 }
 """Kind and role: weight, and the shortest and longest time for which it lasts."""
@@ -49,7 +51,7 @@ class Fault(NamedTuple):
     lasts: float
 
     def __str__(self) -> str:
-        return f"{self.at:7.2f} s  {self.kind:6} {self.role} {self.target} for {self.lasts:.2f} s"
+        return f"{self.at:7.2f} s  {self.kind:8} {self.role} {self.target} for {self.lasts:.2f} s"
 
 
 def plan(seed: int, seconds: float) -> list[Fault]:
@@ -83,8 +85,13 @@ class Faults:
                 group.create_task(self._carry_out(fault))
 
     async def _carry_out(self, fault: Fault) -> None:
-        server = fault.role == "server"
-        happened = await (self._on_server(fault) if server else self._on_process(fault))
+        if fault.role == "server":
+            happened = await self._on_server(fault)
+        elif fault.kind == "kill all":
+            every = [fault._replace(kind="kill", target=target) for target in _TARGETS[fault.role]]
+            happened = any(await asyncio.gather(*map(self._on_process, every)))
+        else:
+            happened = await self._on_process(fault)
         if happened:
             self.done[f"{fault.kind} {fault.role}"] += 1
         else:

@@ -24,6 +24,7 @@ from tests.chaos.workload import Promises
 
 END_S = 120.0
 """How long after the last fault everything may take to end."""
+_SLOW_S = 8.0
 _PAGE = 400
 _SHOWN = 40
 
@@ -36,6 +37,8 @@ class Verdict(Struct, frozen=True):
     violations: list[str]
     counts: dict[str, int]
     """Violations of each kind; `violations` holds the first of them."""
+    stragglers: list[str]
+    """Runs that took long to end after the last fault, with the state in which they stood."""
 
 
 class _Violations:
@@ -59,7 +62,7 @@ async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
     try:
         wrong = _Violations()
         began = time.monotonic()
-        await _all_end(bus, promises, wrong)
+        stragglers = await _all_end(bus, promises, wrong)
         settled_s = time.monotonic() - began
         await readers.finish(30.0)
         runs = await _histories(bus)
@@ -72,7 +75,7 @@ async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
             wrong.add("behaved", text)
         totals = _totals(promises, readers, runs, executions) | {"seconds until all had ended": round(settled_s)}
         statuses = dict(Counter(str(history.last.status) for history in runs.values()).most_common())
-        return Verdict(totals, statuses, wrong.found, dict(wrong.counts))
+        return Verdict(totals, statuses, wrong.found, dict(wrong.counts), stragglers)
     finally:
         await bus.close()
 
@@ -80,10 +83,12 @@ async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
 # -- the end ------------------------------------------------------------------------------------------------------
 
 
-async def _all_end(bus: Bus, promises: Promises, wrong: _Violations) -> None:
-    """Every run of the log ends, and every run that was promised is there."""
-    deadline = time.monotonic() + END_S
+async def _all_end(bus: Bus, promises: Promises, wrong: _Violations) -> list[str]:
+    """Every run of the log ends, and every run that was promised is there. Gives those that were slow."""
+    began = time.monotonic()
+    deadline = began + END_S
     promised = set(promises.results)
+    slow: dict[str, str] = {}
     while True:
         try:
             records = await _records(bus)
@@ -92,14 +97,19 @@ async def _all_end(bus: Bus, promises: Promises, wrong: _Violations) -> None:
         if records is not None:
             open_ = [record for record in records.values() if not record.terminal]
             missing = promised - records.keys()
+            if time.monotonic() - began > _SLOW_S:
+                slow |= {
+                    one.id: f"{one.id} ({one.agent}) {one.status}, {one.reason}, since {one.updated_at}"
+                    for one in open_
+                }
             if not open_ and not missing:
-                return
+                return list(slow.values())[:_SHOWN]
             if time.monotonic() > deadline:
                 for run in missing:
                     wrong.add("lost", f"{run} was acknowledged and has no record")
                 for record in open_:
                     wrong.add("not ended", f"{record.id} ({record.agent}) is {record.status}: {record.reason}")
-                return
+                return list(slow.values())[:_SHOWN]
         await asyncio.sleep(0.5)
 
 
