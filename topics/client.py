@@ -18,7 +18,7 @@ import nats.aio.client
 
 log = logging.getLogger(__name__)
 
-_HOOKS = ("_process_msg", "_flush_pending", "_remove_sub", "is_connected")
+_HOOKS = ("_process_msg", "_process_pong", "_flush_pending", "_remove_sub", "is_connected")
 
 
 def _check_hooks() -> None:
@@ -94,6 +94,13 @@ class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
                 callback(message)
             except Exception:  # an exception here would end nats-py's read loop, and with it the connection, in silence
                 log.exception("the subscriber failed on a message of %s", message.subject)
+
+    async def _process_pong(self) -> None:
+        """The answer to a flush that has given up meanwhile counts as any other: nats-py would raise on its future,
+        which ends the read loop in silence, and the connection stays deaf until its own pings are found unanswered."""
+        if self._pongs and self._pongs[0].cancelled():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     @property
     def has_begun(self) -> bool:
