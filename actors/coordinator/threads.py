@@ -54,7 +54,7 @@ class ThreadTurns:
         if loaded is None or loaded.record.thread is None:
             return
         record, turn = loaded.record, loaded.record.turn
-        if record.status is not Status.QUEUED or turn is None or not turn.held:
+        if turn is None or not turns.is_held(record):
             return
         if turn.policy in ("fork", "optimistic"):
             await self._tell(run, await self._apart(record, turn))
@@ -66,25 +66,22 @@ class ThreadTurns:
 
     async def _in_order(self, record: RunRecord, turn: Turn) -> None:
         thread = record.thread or ""
-        if turn.state == "asking":
-            await self.look(thread)  # the run that is met may have ended, and whoever was to say so died
-            joined, head = await self._join(thread, record.id, turn)
-            crash.point("coordinator.after-join")
-            if joined.place in ("busy", "full"):
-                met = joined.entry.met
-                why = f"thread {thread} is busy with run {met}"
-                if joined.place == "full":
-                    why += f", and {len(head.order.waiting)} runs wait for it already: try again when fewer do"
-                await self._tell(record.id, turns.refused(turn, why, met))
-                return
-            if joined.place == "taken":
-                await self._tell(record.id, turns.taken(turn, joined.entry, head.order.version))
-                return
-            await self._tell(record.id, turns.waits(turn, joined.entry, thread))
-        await self.look(thread)
+        await self.look(thread)  # the run that is met may have ended, and whoever was to say so died
+        joined, head = await self._join(thread, record.id, turn)
+        crash.point("coordinator.after-join")
+        word = _answer(joined, head.order, turn, thread)
+        await self._tell(record.id, word)
+        if word.turn.state == "waiting":
+            await self.look(thread)
 
     async def _join(self, thread: str, run: str, turn: Turn) -> tuple[turns.Joined, Head]:
+        """Written only if the run is still held back once the head is known: one that has had its turn, through
+        another coordinator, has left the head before that, and does not come into it again."""
         limit = self._bus.inline_limit
+
+        async def held() -> bool:
+            loaded = await self._ledger.load(run)
+            return loaded is not None and turns.is_held(loaded.record)
 
         def joined(order: ThreadHead) -> turns.Joined:
             found = turns.join(order, run, turn.policy)
@@ -93,7 +90,7 @@ class ThreadTurns:
             return found
 
         async with self._lock(thread):
-            head = await self._change(thread, lambda order: joined(order).head)
+            head = await self._change(thread, lambda order: joined(order).head, held)
         return joined(head.order), head
 
     async def _apart(self, record: RunRecord, turn: Turn) -> TakeTurn:
@@ -177,7 +174,7 @@ class ThreadTurns:
         return True
 
     async def _begin(self, record: RunRecord, entry: Entry, version: int) -> None:
-        if record.status is Status.QUEUED and record.turn is not None and record.turn.held:
+        if record.turn is not None and turns.is_held(record):
             await self._tell(record.id, turns.taken(record.turn, entry, version))
 
     async def _replace(self, thread: str, order: ThreadHead) -> None:
@@ -186,8 +183,13 @@ class ThreadTurns:
             applied = await self._ledger.apply(
                 entry.run, Cancel(f"run {by.run} takes its place in thread {thread}", how)
             )
-            if applied.loaded is not None and applied.loaded.record.cancel is not None:
+            if applied.loaded is None:
+                continue
+            record = applied.loaded.record
+            if not record.terminal or applied.verdict == "changed" or entry != order.active:
                 await self._settle(applied.loaded)
+            elif record.attempt:  # it has ended already: what it left behind is in the way
+                await self._family.cancel_below(record, how)
 
     async def _finished(self, thread: str, record: RunRecord, active: bool) -> bool:
         """Sees to what has to be there before the next run begins. False while something of the run still lives."""
@@ -250,13 +252,16 @@ class ThreadTurns:
             lock = self._locks[thread] = asyncio.Lock()
         return lock
 
-    async def _change(self, thread: str, change: Callable[[ThreadHead], ThreadHead]) -> Head:
-        """Writes the head after a change, on whatever others have made of it. The same object means: no change."""
+    async def _change(
+        self, thread: str, change: Callable[[ThreadHead], ThreadHead], may: Callable[[], Awaitable[bool]] | None = None
+    ) -> Head:
+        """Writes the head after a change, on whatever others have made of it. The same object means: no change. `may`
+        is asked between the reading and the writing."""
         pause = _PAUSE_S
         for _ in range(_TRIES):
             head = await self._threads.head(thread)
             order = change(head.order)
-            if order is head.order:
+            if order is head.order or (may is not None and not await may()):
                 return head
             try:
                 return await self._threads.put_head(thread, order, head.sequence)
@@ -265,6 +270,21 @@ class ThreadTurns:
             await asyncio.sleep(pause * random.random())
             pause = min(pause * 2, _PAUSE_MAX_S)
         raise Unavailable(f"the head of thread {thread} could not be written: try again", thread=thread)
+
+
+def _answer(joined: turns.Joined, order: ThreadHead, turn: Turn, thread: str) -> TakeTurn:
+    """What the place of a run means for it."""
+    met = joined.entry.met
+    match joined.place:
+        case "taken":
+            return turns.taken(turn, joined.entry, order.version)
+        case "waiting":
+            return turns.waits(turn, joined.entry, thread)
+        case "busy":
+            return turns.refused(turn, f"thread {thread} is busy with run {met}", met)
+        case "full":
+            why = f"{len(order.waiting)} runs wait in thread {thread} already: try again when fewer do"
+            return turns.refused(turn, why, met)
 
 
 def _optimistic(record: RunRecord) -> bool:

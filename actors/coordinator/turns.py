@@ -88,6 +88,11 @@ def leave(head: ThreadHead, gone: Collection[str], left: Collection[str]) -> Thr
     return replace(head, active=active, waiting=waiting, version=version)
 
 
+def is_held(record: RunRecord) -> bool:
+    """Whether the run asks for its turn, or waits for it."""
+    return record.status is Status.QUEUED and record.wake_at is None and record.turn is not None and record.turn.held
+
+
 def leaves_something(record: RunRecord) -> bool:
     """Whether a run that has ended counts as a change of its thread."""
     if record.attempt == 0 or record.status is Status.ROLLED_BACK:

@@ -271,6 +271,31 @@ async def test_a_child_belongs_to_its_parent_s_turn(settings: BrokerSettings, bu
         assert await said(all_, "t") == [one for one in await said(all_, "t") if one.partition("~")[0] != forked.id]
 
 
+async def test_a_child_that_has_outlived_its_parent_is_replaced_with_it(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus, AGENTS, coordinators=2, keeper=True) as all_:
+        left = await all_.run("parent", 30.0, thread="t")
+        assert left.status is Status.COMPLETED
+        last = await all_.run("talker", 0, thread="t", policy="interrupt")
+        assert last.status is Status.COMPLETED
+        (child,) = [one for one in await all_.log.tree(left.id) if one.parent]
+        assert child.status is Status.INTERRUPTED
+        assert (await said(all_, "t"))[-2:] == [last.id] * 2
+        await idle(all_, "t")
+
+
+async def test_a_run_that_has_had_its_turn_does_not_come_again(settings: BrokerSettings, bus: Bus) -> None:
+    """Tasks that are delivered again, requests and sweeps that are repeated: one turn, one version."""
+    async with company(settings, bus, AGENTS, coordinators=2, keeper=True) as all_:
+        request = TaskRequest(agent="talker", thread="t", run="again")
+        for _ in range(3):
+            await asyncio.gather(*(all_.submitter.submit(request, b"0.05") for _ in range(10)))
+            for verb in ("sweep", "sweep"):
+                await all_.submitter.command("again", verb)
+        assert (await all_.ended("again")).status is Status.COMPLETED
+        assert await idle(all_, "t") == 1
+        assert await said(all_, "t") == ["again", "again"]
+
+
 async def test_a_rolled_back_tree_takes_back_what_its_children_said(settings: BrokerSettings, bus: Bus) -> None:
     async with company(settings, bus, AGENTS, coordinators=2, keeper=True) as all_:
         await all_.worker(family)
