@@ -177,10 +177,10 @@ def _as_promised(record: RunRecord, expected: Any, canceled: bool, wrong: _Viola
 
 
 def _ended_below(root: str, runs: dict[str, RunHistory], wrong: _Violations) -> None:
-    """Nothing below a canceled root ended after it."""
+    """Nothing below a canceled root that had ever begun ended after it."""
     end = runs[root].turns[-1]
     for run, history in runs.items():
-        if run.startswith(f"{root}~") and history.turns[-1].at > end.at:
+        if run.startswith(f"{root}~") and history.turns[-1].at > end.at and history.last.attempt:
             wrong.add("cancel", f"{run} ended {history.turns[-1].at - end.at:.3f} s after its canceled root")
 
 
@@ -191,6 +191,12 @@ def _read_once(readers: Readers, runs: dict[str, RunHistory], wrong: _Violations
             missed = [one for one in expected if one not in ids]
             extra = [one for one, count in Counter(ids).items() if count > 1 or one not in expected]
             wrong.add("events", f"{run}: missed {missed[:5]}, extra {extra[:5]}, {len(ids)} of {len(expected)} read")
+
+
+def _too_late(promises: Promises, runs: dict[str, RunHistory]) -> int:
+    """Children whose record was stored after the end of their canceled root, and that never began."""
+    ends = {root: runs[root].turns[-1].at for root in promises.canceled if root in runs}
+    return sum(history.turns[0].at > ends.get(run.partition("~")[0], float("inf")) for run, history in runs.items())
 
 
 # -- figures --------------------------------------------------------------------------------------------------------
@@ -206,6 +212,7 @@ def _totals(
         "runs acknowledged": len(promises.results),
         "requests without an answer": len(promises.unanswered),
         "trees canceled": len(promises.canceled),
+        "children written too late to begin": _too_late(promises, runs),
         "states": sum(len(history.turns) for history in histories),
         "attempts": sum(history.last.attempt for history in histories),
         "takeovers": sum(history.takeovers() for history in histories),
