@@ -8,12 +8,15 @@ from .actor import Actor, QueueSource, RpcSource, SignalSource, Source
 from .agent import Agent, Retry, agent
 from .context import ActorContext
 from .handler import ask, on
+from .limit import Limit, Rate
 
 __all__ = [
     "Actor",
     "ActorContext",
     "Agent",
+    "Limit",
     "QueueSource",
+    "Rate",
     "Retry",
     "RpcSource",
     "SignalSource",

@@ -12,6 +12,7 @@ from ..topics import codec
 from ..topics.errors import CallboardError, InvalidInput
 from ..topics.messages import AgentInfo, RetryPolicy
 from ..topics.subjects import require_token
+from .limit import Limit, Rate, limits
 
 R = TypeVar("R")
 
@@ -96,6 +97,10 @@ class Agent(Generic[R]):
     topics: tuple[str, ...]
     retries: Retry
     timeout: timedelta | None
+    deadline: timedelta | None
+    wait_timeout: timedelta | None
+    limit: Limit | None
+    rate: Rate | None
     version: str
     description: str
     input_type: Any
@@ -113,10 +118,17 @@ class Agent(Generic[R]):
             version=self.version,
             description=self.description,
             retry=self.retries.policy(),
-            timeout_s=self.timeout.total_seconds() if self.timeout else None,
+            timeout_s=_seconds(self.timeout),
+            deadline_s=_seconds(self.deadline),
+            wait_timeout_s=_seconds(self.wait_timeout),
+            limits=limits(self.limit, self.rate),
             input_schema=codec.json_schema(self.input_type),
             output_schema=codec.json_schema(self.result_type),
         )
+
+
+def _seconds(limit: timedelta | None) -> float | None:
+    return limit.total_seconds() if limit else None
 
 
 def agent(
@@ -125,21 +137,28 @@ def agent(
     topics: Sequence[str] = (),
     retries: Retry = DEFAULT_RETRY,
     timeout: timedelta | None = None,
+    deadline: timedelta | None = None,
+    wait_timeout: timedelta | None = None,
+    limit: Limit | None = None,
+    rate: Rate | None = None,
     version: str = "",
     description: str | None = None,
 ) -> Callable[[Callable[..., Awaitable[R]]], Agent[R]]:
     """Declares an async function `(ctx, input) -> result` as the agent `name`, subscribed to `topics`.
 
-    Input and result are typed by annotation. `timeout` limits one attempt. `description` defaults to the
-    docstring's first line. Raises InvalidSubject for a name or topic that cannot be a subject token, InvalidInput
-    for a function that cannot be called so."""
+    Input and result are typed by annotation. `timeout` limits one attempt, `deadline` the whole run from its
+    creation, `wait_timeout` each wait for a worker: past the latter two the run ends as timed_out, with all below it.
+    `limit` and `rate` hold across all workers. `description` defaults to the docstring's first line. Raises
+    InvalidSubject for a name or topic that cannot be a subject token, InvalidInput for a function that cannot be called
+    so."""
     require_token("agent", name)
     if isinstance(topics, str):
         raise InvalidInput(f"topics of agent {name!r} must be a list of names: write topics=[{topics!r}]")
     for topic in topics:
         require_token("topic", topic)
-    if timeout is not None and timeout <= timedelta(0):
-        raise InvalidInput(f"timeout of agent {name!r} must be positive, not {timeout}")
+    for what, time in (("timeout", timeout), ("deadline", deadline), ("wait_timeout", wait_timeout)):
+        if time is not None and time <= timedelta(0):
+            raise InvalidInput(f"{what} of agent {name!r} must be positive, not {time}")
 
     def declare(fn: Callable[..., Awaitable[R]]) -> Agent[R]:
         if not inspect.iscoroutinefunction(fn):
@@ -157,6 +176,10 @@ def agent(
             topics=tuple(topics),
             retries=retries,
             timeout=timeout,
+            deadline=deadline,
+            wait_timeout=wait_timeout,
+            limit=limit,
+            rate=rate,
             version=version,
             description=doc if description is None else description,
             input_type=input_type,

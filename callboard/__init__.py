@@ -11,6 +11,7 @@ from .actors.context import ActorContext
 from .actors.engine import AttemptEnded, Child, ChildFailed, Context, JournalMismatch, StepFailed, StepTimeout
 from .actors.handler import ask, on
 from .actors.hook import DidNotHappen, Done, Happened, Unsure, hook
+from .actors.limit import Limit, Rate
 from .topics.errors import CallboardError
 from .topics.messages import Status
 
@@ -29,6 +30,8 @@ __all__ = [
     "Done",
     "Happened",
     "JournalMismatch",
+    "Limit",
+    "Rate",
     "Retry",
     "Retryable",
     "Status",

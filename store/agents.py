@@ -44,6 +44,11 @@ class AgentRegistry:
             raise NotFound(f"no agent {name!r} is registered: start a worker that serves it", agent=name)
         return info
 
+    async def current(self, name: str) -> AgentInfo | None:
+        """The registration as the stream's leader knows it; None when there is none."""
+        stored = await reads.last_from_leader(self._bus, self._stream, self._bus.subjects.agent(name))
+        return None if stored is None else _read(stored)
+
     async def all(self) -> list[AgentInfo]:
         """All registrations, by name; what cannot be read as one is left out with a warning."""
         found = await reads.many_last(self._bus, self._stream, [f"{self._bus.subjects.namespace}.agent.*"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -99,19 +99,19 @@ class Puller:
 
     `room()` says how many more messages may be under way: called whenever the puller thinks of asking. Call
     `ask()` when room has grown. `config` is the consumer's configuration as the JetStream API takes it, without
-    its name."""
+    its name; or a function that gives the one that holds now, where others may have changed it meanwhile."""
 
     def __init__(
         self,
         bus: Bus,
         stream: str,
         consumer: str,
-        config: dict[str, Any],
+        config: dict[str, Any] | Callable[[], Awaitable[dict[str, Any]]],
         handle: Callable[[Delivery], None],
         room: Callable[[], int],
     ) -> None:
         self._bus, self._stream, self._consumer = bus, stream, consumer
-        self._config = {"durable_name": consumer, "name": consumer, "ack_policy": "explicit", **config}
+        self._config = config
         self._handle, self._room = handle, room
         self._outstanding = 0
         self._heard = 0.0
@@ -150,8 +150,17 @@ class Puller:
             self._request(free)
 
     async def _declare(self) -> None:
-        body = {"stream_name": self._stream, "config": self._config, "action": ""}
-        await self._bus.api(f"CONSUMER.CREATE.{self._stream}.{self._consumer}", body)
+        """Declares the consumer; and again, when its configuration has become another one meanwhile: whoever declares
+        last has seen the newest one."""
+        declared: dict[str, Any] | None = None
+        while (config := await self._wanted()) != declared:
+            body = {"stream_name": self._stream, "config": config, "action": ""}
+            await self._bus.api(f"CONSUMER.CREATE.{self._stream}.{self._consumer}", body)
+            declared = config
+
+    async def _wanted(self) -> dict[str, Any]:
+        config = self._config if isinstance(self._config, dict) else await self._config()
+        return {"durable_name": self._consumer, "name": self._consumer, "ack_policy": "explicit", **config}
 
     def _break(self) -> None:
         self._broken = True

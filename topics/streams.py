@@ -3,10 +3,10 @@
 | stream | subjects | retention; where it is republished |
 | --- | --- | --- |
 | INBOX | `cb.task.*`, `cb.cmd.>`, `cb.timer.>` | work queue, message schedules |
-| WORK | `cb.work.*`, `cb.hook.*` | work queue |
+| WORK | `cb.work.*`, `cb.work.*.*.*` (what waits at a gate), `cb.hook.*` | work queue |
 | EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*`, `cb.schedule.*`, `cb.attention.*.*` | limits; `cb.live.>` |
 | TOPICS | `cb.topic.*.*`, stored as `cb.topic.{topic}.{partition}.{key}` | limits; `cb.live.topic.>` |
-| ACTORS | `cb.actor.*.*`, `cb.webhook.*` | the last message of each subject |
+| ACTORS | `cb.actor.*.*`, `cb.webhook.*`, `cb.gate.*` | the last message of each subject |
 | DEAD | `cb.dead.*` | limits; `cb.live.dead.>` |
 """
 
@@ -54,7 +54,12 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
             "allow_msg_ttl": True,
             "metadata": {subjects.salt_key: secrets.token_hex(16)},
         },
-        common | {"name": subjects.work_stream, "subjects": [f"{ns}.work.*", f"{ns}.hook.*"], "retention": "workqueue"},
+        common
+        | {
+            "name": subjects.work_stream,
+            "subjects": [f"{ns}.work.*", f"{ns}.work.*.*.*", f"{ns}.hook.*"],
+            "retention": "workqueue",
+        },
         common
         | kept
         | {
@@ -75,7 +80,11 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
             "republish": {"src": f"{ns}.topic.>", "dest": f"{ns}.live.topic.>"},
         },
         common
-        | {"name": subjects.actors, "subjects": [f"{ns}.actor.*.*", f"{ns}.webhook.*"], "max_msgs_per_subject": 1},
+        | {
+            "name": subjects.actors,
+            "subjects": [f"{ns}.actor.*.*", f"{ns}.webhook.*", f"{ns}.gate.*"],
+            "max_msgs_per_subject": 1,
+        },
         common
         | kept
         | {

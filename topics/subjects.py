@@ -84,6 +84,10 @@ class Subjects:
         """`cb.agent.{name}`: the last registration of an agent."""
         return f"{self.namespace}.agent.{require_token('agent', name)}"
 
+    def gate(self, agent: str) -> str:
+        """`cb.gate.{agent}`: which attempts of an agent with limits may be under way."""
+        return f"{self.namespace}.gate.{require_token('agent', agent)}"
+
     def schedule(self, name: str) -> str:
         """`cb.schedule.{name}`: the last definition of a schedule."""
         return f"{self.schedules}.{require_token('schedule', name)}"

@@ -16,10 +16,15 @@ from ...topics.messages import CancelOrder, Outcome, RunRecord, Status
 from .decision import APPLIED, MAX_LOSSES, REFUSED, STALE, Decision, finished, following
 from .run_commands import Cancel, CancelDeadline, Settled
 
-FINAL = {"cancel": Status.CANCELED, "interrupt": Status.INTERRUPTED, "rollback": Status.ROLLED_BACK}
+FINAL = {
+    "cancel": Status.CANCELED,
+    "interrupt": Status.INTERRUPTED,
+    "rollback": Status.ROLLED_BACK,
+    "timeout": Status.TIMED_OUT,
+}
 """How a run ends after each action."""
 
-_ACTIONS = ("interrupt", "cancel", "rollback")
+_ACTIONS = ("timeout", "interrupt", "cancel", "rollback")
 """The one that undoes more stands later: an interrupt keeps all, a cancel undoes effects, a rollback messages too."""
 
 
@@ -43,8 +48,8 @@ def cancel(record: RunRecord, command: Cancel, now: datetime) -> Decision:
     if record.status is Status.CANCEL_REQUESTED:
         return _again(record, order, now)
     begun = record.attempt > 0
-    if record.status is Status.RUNNING or (begun and (order.scope == "tree" or order.action != "interrupt")):
-        check = "check" if record.status is not Status.RUNNING and order.action != "interrupt" else ""
+    if record.status is Status.RUNNING or (begun and (order.scope == "tree" or not order.keeps)):
+        check = "check" if record.status is not Status.RUNNING and not order.keeps else ""
         return following(
             record, now, Status.CANCEL_REQUESTED, epoch=epoch, cancel=order, reason=reason, waits=None, wake_at=None,
             unknown=None, undo=check,
@@ -62,7 +67,7 @@ def _again(record: RunRecord, order: CancelOrder, now: datetime) -> Decision:
     )
     if joined == record.cancel:
         return APPLIED
-    kept = before.action == "interrupt" and joined.action != "interrupt" and record.worker is None
+    kept = before.keeps and not joined.keeps and record.worker is None
     undo = "check" if kept and not record.undo else record.undo
     return following(record, now, Status.CANCEL_REQUESTED, epoch=record.epoch + 1, cancel=joined, undo=undo)
 
@@ -83,7 +88,7 @@ def stopped(record: RunRecord, now: datetime, why: str = "", *, undone: bool = F
         if undone:
             return finished(record, now, FINAL[order.action], reason=reason, undo="", **changes)
         return _dispatched(record, now, reason, **changes)
-    check = not undone and order.action != "interrupt"
+    check = not undone and not order.keeps
     if order.scope == "tree" or check:
         undo = "check" if check else ""
         return following(
@@ -120,7 +125,7 @@ def cancel_deadline(record: RunRecord, command: CancelDeadline, now: datetime) -
     if not order.by:
         return stopped(record, now, why)
     reason = f"{record.reason}; {why}"
-    if order.action == "interrupt":
+    if order.keeps:
         return finished(record, now, Status.ORPHANED, reason=reason)
     return following(record, now, Status.CANCEL_REQUESTED, worker=None, lease=0, reason=reason, undo="lost")
 

@@ -29,6 +29,7 @@ from .effects import (
     owed,
 )
 from .family import Family
+from .gates import Gates
 from .ledger import Ledger
 from .threads import ThreadTurns
 
@@ -38,9 +39,10 @@ log = logging.getLogger(__name__)
 class Carrier:
     """The hands of the coordinator. Every method may be called again after any failure."""
 
-    def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, cancel_grace_s: float) -> None:
+    def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, cancel_grace_s: float, gates: Gates) -> None:
         self._bus, self._log, self._ledger = bus, event_log, ledger
         self._cancel_grace_s = cancel_grace_s
+        self.gates = gates
         self.family = Family(bus, event_log, ledger, self.settle)
         self.threads = ThreadTurns(bus, ledger, self.family, self.settle)
 
@@ -48,7 +50,9 @@ class Carrier:
         """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then."""
         crash.point("coordinator.before-effects", loaded.record.status)
         for effect in owed(loaded.record, self._cancel_grace_s):
-            await self._carry(effect)
+            if not (isinstance(effect, Dispatch) and await self.gates.takes(loaded.record)):
+                await self._carry(effect)
+        self.gates.settled(loaded.record)
 
     async def _carry(self, effect: Effect) -> None:
         match effect:

@@ -9,15 +9,29 @@ from datetime import timedelta
 
 import msgspec
 
+from ...store.log import Loaded
 from ...topics import reads, units
 from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidInput, InvalidMessage, NoResponders, NotFound, Unavailable
 from ...topics.ids import require_run_id, root_of
 from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
 from .carrier import Carrier
+from .deadlines import overdue
 from .ledger import Applied, Ledger
 from .routing import Routing
-from .run_commands import Cancel, CancelDeadline, Due, End, Lost, Reconcile, Redispatch, RunCommand, Wake
+from .run_commands import (
+    Cancel,
+    CancelDeadline,
+    Deadline,
+    Due,
+    End,
+    Lost,
+    Reconcile,
+    Redispatch,
+    RunCommand,
+    Starved,
+    Wake,
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +68,8 @@ class Commands:
             "due": self._due,
             "wake": self._wake,
             "cancel_deadline": self._cancel_deadline,
+            "deadline": self._deadline,
+            "starved": self._starved,
             "reconcile": self._reconcile,
             "sweep": self._sweep,
         }
@@ -98,9 +114,14 @@ class Commands:
             outcome = await self._carrier.threads.commit(outcome)
         return await self.apply(outcome.run, End(outcome, random.random()))
 
-    async def lost(self, run: str, worker: str) -> None:
-        """The worker that may have held the run is gone."""
-        await self.apply(run, Lost(worker))
+    async def lost(self, run: str, worker: str, attempt: int = 0) -> None:
+        """The worker that may have held the run (in that attempt, or in any) is gone. The work message that it held is
+        taken away: otherwise it would count as one in hand until its lease is over, at an agent's limit as well."""
+        before = self._ledger.known(run)
+        applied = await self.apply(run, Lost(worker, attempt))
+        after = applied.loaded.record if applied.verdict == "changed" and applied.loaded else None
+        if before and after and before.worker == worker and before.attempt == after.attempt and before.lease:
+            await self._carrier.gates.forget(before.lease)
 
     async def _cancel(self, command: Command) -> RunRecord | None:
         order = CancelOrder(action=command.action, scope=command.scope, by=command.by)
@@ -175,6 +196,12 @@ class Commands:
     async def _cancel_deadline(self, command: Command) -> RunRecord | None:
         return await self._soft(command.run, CancelDeadline(command.epoch))
 
+    async def _deadline(self, command: Command) -> RunRecord | None:
+        return await self._soft(command.run, Deadline())
+
+    async def _starved(self, command: Command) -> RunRecord | None:
+        return await self._soft(command.run, Starved(command.dispatch))
+
     async def _soft(self, run: str, command: RunCommand) -> RunRecord | None:
         applied = await self.apply(run, command)
         return applied.loaded.record if applied.loaded else None
@@ -184,6 +211,10 @@ class Commands:
         loaded = await self._ledger.load(command.run)
         if loaded is None:
             raise NotFound(f"there is no run {command.run}", run=command.run)
+        over = overdue(loaded.record, units.now() - _OVERDUE)
+        return await self._soft(command.run, over) if over is not None else await self._mend(loaded)
+
+    async def _mend(self, loaded: Loaded) -> RunRecord:
         record = loaded.record
         match record.status:
             case Status.QUEUED if record.wake_at is None and record.turn is not None and record.turn.held:
@@ -210,6 +241,8 @@ class Commands:
         side: a second message is harmless, and a sweep comes again."""
         if not record.agent and await self._routing.serving(record.topic or ""):
             return True
+        if self._carrier.gates.limits(record.agent) is not None and await self._carrier.gates.knows(record):
+            return False
         subjects = self._bus.subjects
         queue = f"{subjects.work}.{record.agent or f'@{record.topic}'}"
         start, end = record.updated_at - _AROUND, record.updated_at + _AROUND
@@ -229,7 +262,7 @@ class Commands:
         try:
             await self._bus.request(f"{self._bus.subjects.worker}.{record.worker}", timeout_s=1.0)
         except NoResponders:
-            await self.apply(record.id, Lost(record.worker, record.attempt))
+            await self.lost(record.id, record.worker, record.attempt)
         except Unavailable:
             log.info("worker %s of run %s does not answer; its lease decides", record.worker, record.id)
 

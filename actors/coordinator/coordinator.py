@@ -45,6 +45,7 @@ from ..context import ActorContext
 from .carrier import Carrier
 from .commands import Commands, StillWaiting, parse
 from .fires import Fires
+from .gates import Gates
 from .intake import Intake
 from .ledger import Ledger
 from .liveness import Liveness
@@ -91,8 +92,9 @@ class Coordinator(Actor):
         self._log = EventLog(bus)
         tracing = RunTracing(bus)
         self._ledger = Ledger(self._log, tracing)
-        self._carrier = Carrier(bus, self._log, self._ledger, cancel_grace_s)
         self._routing = Routing(bus, AgentRegistry(bus))
+        self._gates = Gates(bus, self._log, self._routing)
+        self._carrier = Carrier(bus, self._log, self._ledger, cancel_grace_s, self._gates)
         self._registered = asyncio.Event()
         self._intake = Intake(bus, self._log, self._ledger, self._carrier, self._routing, tracing, self._registered.set)
         self._fires = Fires(bus, partial(self._intake.submit, compare=False))
@@ -151,7 +153,7 @@ class Coordinator(Actor):
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """Watches the workers, the schedules and the queues; routes parked tasks when an agent registers."""
-        return [self._liveness.watch, self._unpark, self._fires.watch, self._unserved.watch]
+        return [self._liveness.watch, self._unpark, self._fires.watch, self._unserved.watch, self._gates.watch]
 
     # -- inbox --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -40,7 +40,10 @@ def finished(record: RunRecord, now: datetime, status: Status, **changes: object
 
 
 def queued(record: RunRecord, now: datetime, reason: str | None, **changes: object) -> Decision:
-    """Back to the queue, to be dispatched at once."""
+    """Back to the queue, to be dispatched at once. Sent anew, it has waited since it was queued."""
+    wait_until = record.wait_until
+    if record.wait_timeout_s is not None and (record.status is not Status.QUEUED or record.wake_at is not None):
+        wait_until = now + timedelta(seconds=record.wait_timeout_s)
     return following(
         record,
         now,
@@ -51,5 +54,6 @@ def queued(record: RunRecord, now: datetime, reason: str | None, **changes: obje
         wake_at=None,
         worker=None,
         lease=0,
+        wait_until=wait_until,
         **changes,
     )

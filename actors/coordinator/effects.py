@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ...store.attention import parks
 from ...topics.messages import RunRecord, Status
+from .deadlines import waits_for_worker
 
 
 class Dispatch(Struct, frozen=True):
@@ -111,12 +112,13 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
     retried = (Retried(record.retry_of, run),) if record.retry_of else ()
     match record.status:
         case Status.QUEUED if record.wake_at is None and record.turn is not None and record.turn.held:
-            return (AskTurn(run), *retried)
+            return (*_deadlines(record), AskTurn(run), *retried)
         case Status.QUEUED if record.wake_at is None:
-            return (Dispatch(record.agent or f"@{record.topic}", run, record.dispatch), *retried)
+            dispatch = Dispatch(record.agent or f"@{record.topic}", run, record.dispatch)
+            return (*_deadlines(record), dispatch, *retried)
         case Status.QUEUED:
             assert record.wake_at is not None
-            return (Timer(run, "due", record.wake_at, dispatch=record.dispatch),)
+            return (*_deadlines(record), Timer(run, "due", record.wake_at, dispatch=record.dispatch))
         case Status.WAITING:
             clock = (Timer(run, "wake", record.wake_at),) if record.wake_at is not None else ()
             return (*clock, CheckChildren(run)) if record.waits else clock
@@ -128,6 +130,18 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
             return (Park(record),)
         case _:
             return ()
+
+
+def _deadlines(record: RunRecord) -> tuple[Timer, ...]:
+    """Before the work message: no attempt begins whose deadline has no timer, so that a queued run alone owes it."""
+    if record.deadline_at is None and record.wait_until is None:
+        return ()
+    found = []
+    if record.deadline_at is not None:
+        found.append(Timer(record.id, "deadline", record.deadline_at))
+    if record.wait_until is not None and waits_for_worker(record):
+        found.append(Timer(record.id, "starved", record.wait_until, dispatch=record.dispatch))
+    return tuple(found)
 
 
 def _owed_while_canceled(record: RunRecord, cancel_grace_s: float) -> tuple[Effect, ...]:

@@ -135,7 +135,7 @@ class Family:
         wanted = order or record.cancel or CancelOrder()
         deep = order is not None or wanted.scope == "tree"
         alive = [one for one in await self.below(record.id, record.rev) if not one.terminal] if deep else []
-        mine = CancelOrder(action=wanted.action, scope="run", by=record.id)
+        mine = CancelOrder(action=wanted.passed_on, scope="run", by=record.id)
         unordered = [one for one in alive if one.status is not Status.CANCEL_REQUESTED]
         gate = asyncio.Semaphore(_AT_ONCE)
         ended = await asyncio.gather(*(self._order(one.id, mine, record.reason, gate) for one in unordered))

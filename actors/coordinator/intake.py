@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -15,7 +14,6 @@ from ...store.blobs import Blobs
 from ...store.log import EventLog, Loaded
 from ...topics import crash, trace, units
 from ...topics.bus import Bus
-from ...topics.codec import canonical
 from ...topics.errors import (
     BrokerError,
     IdempotencyConflict,
@@ -40,9 +38,10 @@ from ...topics.messages import (
 )
 from ...topics.pull import Delivery
 from ...topics.subjects import require_token
-from . import delay, placing
+from . import delay, placing, terms
 from .carrier import Carrier
 from .effects import Dispatch
+from .fingerprint import fingerprint
 from .latecomers import Latecomers
 from .ledger import Ledger
 from .retrying import taken_up
@@ -55,18 +54,6 @@ _KEY_CHARS = 512
 _TRACE_CHARS = 64
 _REPLY_PART = 0.6
 """The part of max_payload that a reply with children's results may fill."""
-
-
-def fingerprint(request: TaskRequest) -> str:
-    """Digest of what a request asks for, the same for any order of keys in its JSON."""
-    body = canonical(bytes(request.input)) if request.input_ref is None else encode(request.input_ref)
-    digest = hashlib.blake2b(body, digest_size=12)
-    for part in (request.agent, request.topic, request.thread):
-        digest.update(b"\0" + (part or "").encode())
-    digest.update(canonical(msgspec.json.encode(request.metadata or {})))
-    digest.update((request.policy or "").encode())
-    digest.update(delay.text(request.run_at).encode())
-    return digest.hexdigest()
 
 
 class Intake:
@@ -105,7 +92,7 @@ class Intake:
         run, key = headers.get("Callboard-Run"), headers.get("Callboard-Key")
         if run is None and key is None:
             run = derived_run_id(self._bus.salt, delivery.stored_ms, "task", str(delivery.sequence))
-        return TaskRequest(
+        request = TaskRequest(
             topic=topic,
             run=run,
             key=key,
@@ -115,6 +102,7 @@ class Intake:
             trace=(headers.get(trace.HEADER) or "")[:_TRACE_CHARS] or None,
             run_at=delay.of_header(headers.get(delay.HEADER)),
         ).carrying(value)
+        return terms.of_headers(request, headers)
 
     async def submit(self, request: TaskRequest, *, compare: bool = True, taken: datetime | None = None) -> SubmitReply:
         """Creates the run or runs of a request; the answer's runs are durable. A delay counts from `taken`, else now.
@@ -150,24 +138,25 @@ class Intake:
         """The run of a further agent that serves the topic of a task which had to wait for its first one."""
         run = derived_run_id(self._bus.salt, 0, record.id, agent)
         now = units.now()
-        await self._create(
-            RunRecord(
-                id=run,
-                root=run,
-                agent=agent,
-                status=Status.QUEUED,
-                input=record.input,
-                created_at=now,
-                updated_at=now,
-                topic=record.topic,
-                thread=record.thread,
-                metadata=record.metadata,
-                key=record.key,
-                fingerprint=record.fingerprint,
-                dispatch=1,
-                trace=self._tracing.came_with(record),
-            )
+        sibling = RunRecord(
+            id=run,
+            root=run,
+            agent=agent,
+            status=Status.QUEUED,
+            input=record.input,
+            created_at=now,
+            updated_at=now,
+            topic=record.topic,
+            thread=record.thread,
+            metadata=record.metadata,
+            key=record.key,
+            fingerprint=record.fingerprint,
+            dispatch=1,
+            trace=self._tracing.came_with(record),
+            deadline_at=record.deadline_at,
+            priority=record.priority,
         )
+        await self._create(terms.settled(sibling, self._routing.agent(agent)))
 
     def _check(self, request: TaskRequest) -> None:
         if bool(request.agent) == bool(request.topic):
@@ -178,6 +167,7 @@ class Intake:
                 f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run
             )
         delay.require_valid(request.run_at)
+        terms.require_valid(request)
         placing.require_valid(request)
         if request.key is not None and not 0 < len(request.key) <= _KEY_CHARS:
             raise InvalidInput(f"an idempotency key has 1 to {_KEY_CHARS} characters, not {len(request.key)}")
@@ -203,7 +193,7 @@ class Intake:
         wake_at = delay.to_come(request.run_at, now)
         if wake_at is not None:
             reason = f"begins at {wake_at:%Y-%m-%d %H:%M:%S} UTC" + (f"; {reason}" if reason else "")
-        return RunRecord(
+        record = RunRecord(
             id=run,
             root=root_of(run),
             agent=agent,
@@ -220,9 +210,9 @@ class Intake:
             reason=reason,
             wake_at=wake_at,
             trace=request.trace,
-            retry=info.retry if info else None,
-            timeout_s=info.timeout_s if info else None,
+            priority=request.priority,
         )
+        return terms.settled(record, info, request)
 
     async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """The record and its work message, written side by side; whichever of the two is lost is written again."""
@@ -231,7 +221,8 @@ class Intake:
             created, loaded = await self._ledger.create(record)
             await self._carrier.settle(loaded)
             return created, await self._ledger.load(record.id) or loaded
-        if record.wake_at is not None:  # its timer follows once it is there
+        limited = self._carrier.gates.limits(record.agent) is not None
+        if record.wake_at or record.deadline_at or record.wait_until or limited:  # timers and gates: once it is there
             created, loaded = await self._ledger.create(record)
             await self._carrier.settle(loaded)
             return created, loaded
@@ -305,7 +296,7 @@ class Intake:
         if not is_run_id(child.run) or root_of(child.run) != parent.root:
             raise InvalidInput(f"{child.run!r} is no child id below {parent.root}", run=child.run)
         info = self._routing.agent(child.agent)
-        return RunRecord(
+        record = RunRecord(
             id=child.run,
             root=parent.root,
             parent=parent.id,
@@ -319,10 +310,10 @@ class Intake:
             dispatch=1,
             detached=child.detached,
             trace=child.trace or parent.trace,
-            retry=info.retry if info else None,
-            timeout_s=info.timeout_s if info else None,
+            priority=parent.priority,
             reason=None if info else f"no worker has registered agent {child.agent!r} yet; start one",
         )
+        return terms.settled(record, info)
 
 
 def _retrieved(done: asyncio.Future[int]) -> None:

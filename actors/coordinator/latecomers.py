@@ -64,4 +64,4 @@ class Latecomers:
         order = loaded.record.cancel if loaded else None
         if order is None or not (order.by or order.scope == "tree"):
             return None
-        return CancelOrder(action=order.action, by=order.by or parent)
+        return CancelOrder(action=order.passed_on, by=order.by or parent)

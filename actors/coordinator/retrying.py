@@ -14,7 +14,7 @@ from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, NotFound
 from ...topics.ids import derived_run_id, require_run_id
 from ...topics.messages import RunRecord, Status
-from . import placing
+from . import placing, terms
 from .carrier import Carrier
 from .ledger import Ledger
 from .routing import Routing
@@ -99,6 +99,8 @@ class Retrying:
             trace=self._tracing.came_with(before),
             retry=info.retry if info else before.retry,
             timeout_s=info.timeout_s if info else before.timeout_s,
+            priority=before.priority,
         )
+        record = terms.settled(record, info)
         first = placing.ensured(going_on(record, before))
         return (await self._ledger.create(self._tracing.placed(first)))[1]

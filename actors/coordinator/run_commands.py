@@ -78,6 +78,16 @@ class Due(Struct, frozen=True):
     dispatch: int
 
 
+class Deadline(Struct, frozen=True):
+    """The time that the whole run may take is over."""
+
+
+class Starved(Struct, frozen=True):
+    """The time that the run may wait for a worker with this dispatch is over."""
+
+    dispatch: int
+
+
 class TakeTurn(Struct, frozen=True):
     """The thread's word to a run that asks for its turn there, or waits for it."""
 
@@ -94,5 +104,19 @@ class Redispatch(Struct, frozen=True):
     reason: str | None = None
 
 
-RunCommand = Claim | End | Cancel | CancelDeadline | Settled | Reconcile | Lost | Wake | Due | TakeTurn | Redispatch
+RunCommand = (
+    Claim
+    | End
+    | Cancel
+    | CancelDeadline
+    | Settled
+    | Reconcile
+    | Lost
+    | Wake
+    | Due
+    | Deadline
+    | Starved
+    | TakeTurn
+    | Redispatch
+)
 Verdict = Literal["changed", "applied", "stale", "later", "refused"]

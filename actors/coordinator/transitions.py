@@ -19,12 +19,13 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from ...topics.messages import ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
-from . import canceling, turns
+from . import canceling, deadlines, turns
 from .decision import APPLIED, LATER, MAX_LOSSES, REFUSED, STALE, Decision, finished, following, queued
 from .run_commands import (
     Cancel,
     CancelDeadline,
     Claim,
+    Deadline,
     Due,
     End,
     Lost,
@@ -32,6 +33,7 @@ from .run_commands import (
     Redispatch,
     RunCommand,
     Settled,
+    Starved,
     TakeTurn,
     Wake,
 )
@@ -40,20 +42,23 @@ __all__ = ["LEGAL", "MAX_LOSSES", "Decision", "decide", "retry_delay_s"]
 
 _LONGEST_DELAY_S = 366 * 86_400.0
 
-_ENDED_BY_WISH = frozenset({Status.CANCEL_REQUESTED, Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK})
+_STOPPED = frozenset(
+    {Status.CANCEL_REQUESTED, Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK, Status.TIMED_OUT}
+)
+"""By somebody's wish, or by the clock."""
 
 LEGAL: dict[Status, frozenset[Status]] = {
-    Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.FAILED, Status.REJECTED}) | _ENDED_BY_WISH,
+    Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.FAILED, Status.REJECTED}) | _STOPPED,
     Status.RUNNING: frozenset(
         {
             Status.RUNNING, Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED, Status.CANCEL_REQUESTED,
             Status.COMPLETED, Status.FAILED, Status.TIMED_OUT,
         }
     ),
-    Status.WAITING: frozenset({Status.QUEUED, Status.FAILED}) | _ENDED_BY_WISH,
-    Status.INPUT_REQUIRED: frozenset({Status.QUEUED, Status.INPUT_REQUIRED, Status.FAILED}) | _ENDED_BY_WISH,
+    Status.WAITING: frozenset({Status.QUEUED, Status.FAILED}) | _STOPPED,
+    Status.INPUT_REQUIRED: frozenset({Status.QUEUED, Status.INPUT_REQUIRED, Status.FAILED}) | _STOPPED,
     Status.CANCEL_REQUESTED: frozenset(
-        _ENDED_BY_WISH | {Status.ORPHANED}
+        _STOPPED | {Status.ORPHANED}
     ),
 }  # fmt: skip
 """Which status may follow which; a terminal status has no successor. A run begins as queued."""
@@ -77,6 +82,8 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
         case TakeTurn():
             after = turns.take_turn(record, command, now)
             return STALE if after is None else Decision("changed", after)
+        case Deadline() | Starved():
+            return deadlines.decide(record, command, now)
         case _:
             assert_never(command)
 
@@ -122,6 +129,7 @@ def _begin(record: RunRecord, claim: Claim, now: datetime, losses: int) -> Decis
         attempt=record.attempt + 1,
         losses=losses,
         reason=record.reason if record.undo else None,
+        wait_until=None,
         worker=claim.worker,
         lease=claim.lease,
         delivery=claim.delivery,

@@ -7,7 +7,7 @@ Of several that replace only the last one gets to work: each of the others was i
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -140,7 +140,8 @@ def take_turn(record: RunRecord, command: TakeTurn, now: datetime) -> RunRecord 
     match turn.state:
         case "taken":
             reason = record.reason if before.state == "asking" else None
-            return replace(record, dispatch=record.dispatch + 1, reason=reason)
+            wait = None if record.wait_timeout_s is None else now + timedelta(seconds=record.wait_timeout_s)
+            return replace(record, dispatch=record.dispatch + 1, reason=reason, wait_until=wait)
         case "waiting" if before.state == "asking":
             return replace(record, reason=command.reason)
         case "refused" if before.state == "asking":

@@ -294,7 +294,7 @@ class Attempt:
         except CallboardError as error:
             log.info("run %s could not be looked at: %s", self.record.id, error)
             loaded = None
-        if loaded is None or (loaded.record.cancel or CancelOrder()).action == "interrupt":
+        if loaded is None or (loaded.record.cancel or CancelOrder()).keeps:
             return self._outcome("stopped")
         return await self._undo(loaded)
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -112,18 +113,31 @@ class AgentWorker(Actor):
         registry = AgentRegistry(self._bus)
         await self._blobs.ensure()
         for agent in self._agents.values():
-            await registry.register(agent.info())
-        subjects = self._bus.subjects
-        for name in self._agents:
-            config = {
-                "filter_subject": f"{subjects.work}.{name}",
-                "ack_wait": nanoseconds(self._lease_s),
-                "max_ack_pending": _MAX_ACK_PENDING,
-                "max_deliver": -1,
-            }
-            puller = Puller(self._bus, subjects.work_stream, name, config, self._take, self._room)
+            await self._register(registry, agent)
+        for agent in self._agents.values():
+            config = partial(self._consumer, registry, agent)
+            puller = Puller(self._bus, self._bus.subjects.work_stream, agent.name, config, self._take, self._room)
             self._pullers.append(puller)
             await puller.start()
+
+    async def _register(self, registry: AgentRegistry, agent: Agent[Any]) -> None:
+        before, info = await registry.current(agent.name), agent.info()
+        if before is not None and before.limits != info.limits:
+            log.warning(
+                "the limits of agent %s change for all workers from %s to %s", agent.name, before.limits, info.limits
+            )
+        await registry.register(info)
+
+    async def _consumer(self, registry: AgentRegistry, agent: Agent[Any]) -> dict[str, Any]:
+        """The agent's consumer, whose bound on unacknowledged messages is the agent's limit across all workers: that of
+        the newest registration, which may be another worker's."""
+        limits = (await registry.current(agent.name) or agent.info()).limits
+        return {
+            "filter_subject": f"{self._bus.subjects.work}.{agent.name}",
+            "ack_wait": nanoseconds(self._lease_s),
+            "max_ack_pending": limits.concurrency if limits else _MAX_ACK_PENDING,
+            "max_deliver": -1,
+        }
 
     async def stopping(self, ctx: ActorContext) -> None:
         """Takes nothing more, and waits for the runs in hand until the host's grace is over (then `stopped` hands

@@ -5,6 +5,8 @@
 
 from .attention import Notice, Parked, Webhook
 from .entries import Artifact, Event, Step
+from .gate import KEYLESS, Gate, Holder
+from .limits import Limits, Priority
 from .presence import AgentInfo, WorkerInfo
 from .records import DeadLetter, ThreadMessage, ThreadRecord
 from .requests import Alive, Command, CommandReply, SubmitReply, TaskRequest
@@ -28,6 +30,7 @@ from .work import (
 )
 
 __all__ = [
+    "KEYLESS",
     "NOTHING",
     "POLICIES",
     "TERMINAL",
@@ -51,7 +54,10 @@ __all__ = [
     "Entry",
     "ErrorInfo",
     "Event",
+    "Gate",
     "Grant",
+    "Holder",
+    "Limits",
     "Notice",
     "Origin",
     "Outcome",
@@ -61,6 +67,7 @@ __all__ = [
     "Parked",
     "Payload",
     "Policy",
+    "Priority",
     "RetryPolicy",
     "Ruling",
     "RunRecord",

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from .limits import Limits
 from .run import RetryPolicy
 
 
@@ -18,6 +19,11 @@ class AgentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     description: str = ""
     retry: RetryPolicy = RetryPolicy()
     timeout_s: float | None = None
+    deadline_s: float | None = None
+    """A run may take so long in all, in seconds from its creation (or from when it was to begin)."""
+    wait_timeout_s: float | None = None
+    """A run may wait so long for a worker each time it is queued, in seconds."""
+    limits: Limits | None = None
     input_schema: dict[str, Any] | None = None
     output_schema: dict[str, Any] | None = None
 

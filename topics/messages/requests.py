@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from .limits import Priority
 from .run import RunRecord, Status
 from .turn import Policy, Turn
 from .values import BlobRef, ErrorInfo, Payload
@@ -34,6 +35,12 @@ class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: str | None = None
     run_at: datetime | float | None = None
     """When it may begin: a time with a zone, or seconds from when the request is taken. The run exists before that."""
+    deadline_s: float | None = None
+    """How long the run may take in all, in seconds from when it may begin; otherwise as its agent says."""
+    wait_timeout_s: float | None = None
+    """How long the run may wait for a worker each time it is queued, in seconds; otherwise as its agent says."""
+    priority: Priority = "normal"
+    """Which goes first when the agent has limits."""
 
     @property
     def payload(self) -> Payload:

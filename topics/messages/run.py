@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from .limits import Priority
 from .turn import Turn
 from .values import VERSION, ErrorInfo, Payload
 
@@ -52,12 +53,23 @@ class RetryPolicy(Struct, frozen=True, omit_defaults=True):
 class CancelOrder(Struct, frozen=True, omit_defaults=True):
     """How a run is being ended, or was, by somebody's wish."""
 
-    action: Literal["cancel", "interrupt", "rollback"] = "cancel"
-    """`cancel` ends as canceled; `interrupt` as interrupted (to look at, or to fork); `rollback` as rolled_back."""
+    action: Literal["timeout", "interrupt", "cancel", "rollback"] = "cancel"
+    """`cancel` ends as canceled; `interrupt` as interrupted (to look at, or to fork); `rollback` as rolled_back;
+    `timeout`, which only a clock asks for, as timed_out."""
     scope: Literal["run", "tree", "children"] = "run"
     """`tree`: the run ends only when all that it started has ended."""
     by: str = ""
     """The run above on which the cancel was asked for; empty: this one."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what the run has done stays as it is: nothing is undone."""
+        return self.action in ("timeout", "interrupt")
+
+    @property
+    def passed_on(self) -> Literal["interrupt", "cancel", "rollback"]:
+        """The action for the runs below: their own time is not over."""
+        return "cancel" if self.action == "timeout" else self.action
 
 
 class UnknownEffect(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -140,6 +152,14 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry: RetryPolicy | None = None
     timeout_s: float | None = None
     """Limit of one attempt, in seconds."""
+    deadline_at: datetime | None = None
+    """When the run ends as timed_out, whatever it does."""
+    wait_timeout_s: float | None = None
+    """How long it may be queued without a worker that takes it, in seconds."""
+    wait_until: datetime | None = None
+    """Of a queued run: when it ends as timed_out because no worker has taken it."""
+    priority: Priority = "normal"
+    """Which of the runs that wait at its agent's limits goes first."""
     detached: bool = False
     retry_of: str | None = None
     """The run that ended without a result, whose journal this one goes on from; attempts are counted on."""
