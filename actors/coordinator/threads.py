@@ -196,7 +196,7 @@ class ThreadTurns:
         turn = record.turn
         if record.attempt == 0 or turn is None:
             return True
-        for child in await self._family.below(record.id):
+        for child in await self._family.below(record.id, record.rev):
             if not child.terminal and child.turn is not None and child.turn.holder == record.id:
                 now = await self._ledger.load(child.id)
                 if now is not None and not now.record.terminal:
