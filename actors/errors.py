@@ -5,7 +5,9 @@ CallboardError
 │   ├── InvalidActor      its class cannot be hosted as it is written
 │   ├── AskFailed         the asked actor answered with an error; `code` is the error's own
 │   ├── ActorGaveUp       restarted too often; it takes no more messages
-│   └── HandlerFailed     a handler raised; what a dead letter carries
+│   ├── HandlerFailed     a handler raised; what a dead letter carries
+│   └── WebhookFailed     a receiver did not take an event; what a dead letter carries
+│       └── WebhookRefused    its address is none that is called
 """
 
 from __future__ import annotations
@@ -48,3 +50,15 @@ class HandlerFailed(ActorError):
     """A handler raised as often as a message may be delivered."""
 
     code = "handler_failed"
+
+
+class WebhookFailed(ActorError):
+    """The receiver of a webhook did not take an event as often as it was sent. Facts: `webhook`, `tries`."""
+
+    code = "webhook_failed"
+
+
+class WebhookRefused(WebhookFailed):
+    """The host of a webhook's URL has an address that is not called. Facts: `host`."""
+
+    code = "webhook_refused"

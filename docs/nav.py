@@ -9,7 +9,18 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 
 SECTIONS = {
-    "Start": ["index", "agents", "actors", "effects", "threads", "schedules", "cli", "configuration", "deployment"],
+    "Start": [
+        "index",
+        "agents",
+        "actors",
+        "effects",
+        "threads",
+        "schedules",
+        "attention",
+        "cli",
+        "configuration",
+        "deployment",
+    ],  # fmt: skip
     "How it works": ["architecture", "guarantees", "glossary"],
     "Reference": ["schedules", "http", "wire-protocol", "types", "errors", "telemetry", "logging", "check"],
     "Project": ["performance", "dependencies"],

@@ -17,9 +17,21 @@ from .desk import Desk
 from .metrics import Metrics
 from .middleware import Edge
 from .models import Problem
-from .routes import agents, artifacts, deadletters, effects, events, operations, pages, runs, schedules, threads
+from .routes import (
+    agents,
+    artifacts,
+    attention,
+    deadletters,
+    effects,
+    events,
+    operations,
+    pages,
+    runs,
+    schedules,
+    threads,
+)
 
-_ROUTERS = (runs, effects, events, artifacts, threads, schedules, agents, deadletters, operations, pages)
+_ROUTERS = (runs, effects, events, artifacts, threads, schedules, agents, attention, deadletters, operations, pages)
 
 
 def create_app(settings: GatewaySettings | None = None, broker: BrokerSettings | None = None) -> FastAPI:

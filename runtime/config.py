@@ -17,6 +17,8 @@ class RuntimeSettings(BaseSettings):
     """How long a work message stays with a worker that no longer renews it; a killed worker is seen sooner."""
     cancel_grace_s: float = Field(30.0, gt=0)
     """How long a worker may take to confirm that a canceled run has stopped, before the run ends without it."""
+    unserved_after_s: float = Field(30.0, gt=0)
+    """How long work may lie without a worker for its agent before that is noted for people."""
     grace_s: float = Field(10.0, ge=0)
     """How long a process that was told to stop may finish or hand back what it holds."""
     beat_s: float = Field(1.0, gt=0)

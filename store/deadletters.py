@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -53,7 +54,7 @@ class DeadLetters:
         headers: Mapping[str, str] | None,
         error: ErrorInfo | CallboardError,
     ) -> int:
-        """Sets a message aside (kinds: task, command, work, topic); returns its id once it is stored.
+        """Sets a message aside (kinds: task, command, work, topic, webhook); returns its id once it is stored.
 
         A large body goes to the object store; of headers too large for one letter as many are kept as fit, and the
         reason names the others. Raises Unavailable, StorageFull: the message is then still the caller's."""
@@ -191,10 +192,14 @@ def _clipped(reason: ErrorInfo) -> ErrorInfo:
 
 
 def _letter(stored: Stored) -> Letter:
-    """What is stored; bytes that are no letter are shown as one themselves."""
+    return read_letter(stored.sequence, stored.subject, stored.data, stored.time)
+
+
+def read_letter(id: int, subject: str, data: bytes, at: datetime | None = None) -> Letter:
+    """A message of the DEAD stream; bytes that are no letter are shown as one themselves, set aside `at`."""
     try:
-        letter = _decode(stored.data)
+        letter = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         reason = ErrorInfo(code="invalid_message", message=f"what was set aside is not a dead letter: {error}")
-        letter = DeadLetter(subject="", reason=reason, data=stored.data, at=stored.time)
-    return Letter(stored.sequence, stored.kind, letter)
+        letter = DeadLetter(subject="", reason=reason, data=data, at=at)
+    return Letter(id, subject.rpartition(".")[2], letter)

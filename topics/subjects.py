@@ -69,7 +69,7 @@ class Subjects:
         return f"{self.cmd}.{run}.{verb}"
 
     def dead_letter(self, kind: str) -> str:
-        """`cb.dead.{kind}`: where a message is set aside (kinds: task, command, work, topic)."""
+        """`cb.dead.{kind}`: where a message is set aside (kinds: task, command, work, topic, webhook)."""
         return f"{self.namespace}.dead.{kind}"
 
     def topic_partition(self, topic: str, partition: int) -> str:

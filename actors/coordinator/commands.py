@@ -25,6 +25,7 @@ from .run_commands import (
     Deadline,
     Due,
     End,
+    Fail,
     Lost,
     Reconcile,
     Redispatch,
@@ -63,6 +64,7 @@ class Commands:
         self._bus, self._ledger, self._carrier, self._routing = bus, ledger, carrier, routing
         self._verbs: dict[str, Callable[[Command], Awaitable[RunRecord | None]]] = {
             "cancel": self._cancel,
+            "fail": self._fail,
             "outcome": self._outcome,
             "child": self._child,
             "due": self._due,
@@ -153,6 +155,18 @@ class Commands:
             raise IllegalTransition(
                 f"run {record.id} is {record.status} and does not wait for a word on effect {command.effect!r}: "
                 + (f"it waits for {asked}; name one place" if asked else "it waits for none"),
+                run=record.id,
+                status=str(record.status),
+            )
+        return record
+
+    async def _fail(self, command: Command) -> RunRecord | None:
+        applied = await self.apply(command.run, Fail(command.reason))
+        record = _required(applied, command.run)
+        if applied.verdict == "refused":
+            raise IllegalTransition(
+                f"run {record.id} is {record.status}: only a run that is not being carried out, and has not ended, can "
+                "be ended as failed; cancel it",
                 run=record.id,
                 status=str(record.status),
             )

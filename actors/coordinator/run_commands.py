@@ -51,6 +51,12 @@ class Reconcile(Struct, frozen=True):
     reason: str | None = None
 
 
+class Fail(Struct, frozen=True):
+    """A person ends a run that is not being carried out."""
+
+    reason: str | None = None
+
+
 class CancelDeadline(Struct, frozen=True):
     """The worker has had its time to confirm the cancel of this epoch."""
 
@@ -111,6 +117,7 @@ RunCommand = (
     | CancelDeadline
     | Settled
     | Reconcile
+    | Fail
     | Lost
     | Wake
     | Due

@@ -18,6 +18,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from ...store.attention import FAILED_BY_HAND
 from ...topics.messages import ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
 from . import canceling, deadlines, turns
 from .decision import APPLIED, LATER, MAX_LOSSES, REFUSED, STALE, Decision, finished, following, queued
@@ -28,6 +29,7 @@ from .run_commands import (
     Deadline,
     Due,
     End,
+    Fail,
     Lost,
     Reconcile,
     Redispatch,
@@ -73,8 +75,8 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
             return _end(record, command, now)
         case Cancel() | CancelDeadline() | Settled():
             return canceling.decide(record, command, now)
-        case Reconcile():
-            return _reconcile(record, command, now)
+        case Reconcile() | Fail():
+            return _told(record, command, now)
         case Lost():
             return _lost(record, command, now)
         case Wake() | Due() | Redispatch():
@@ -313,6 +315,19 @@ def _redispatch(record: RunRecord, command: Redispatch, now: datetime) -> Decisi
     if _held(record):
         return STALE
     return queued(record, now, command.reason, agent=command.agent)
+
+
+def _told(record: RunRecord, command: Reconcile | Fail, now: datetime) -> Decision:
+    """What a person says."""
+    if isinstance(command, Reconcile):
+        return _reconcile(record, command, now)
+    if record.terminal and record.error is not None and record.error.code == FAILED_BY_HAND:
+        return APPLIED
+    if record.status not in (Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED):
+        return REFUSED
+    reason = command.reason or "a person has ended it as failed"
+    error = ErrorInfo(code=FAILED_BY_HAND, message=reason)
+    return finished(record, now, Status.FAILED, error=error, reason=reason[:300])
 
 
 def _reconcile(record: RunRecord, command: Reconcile, now: datetime) -> Decision:

@@ -104,6 +104,7 @@ def _register() -> None:
     from . import (
         agents,
         artifacts,
+        attention,
         check,
         deadletters,
         dev,
@@ -115,11 +116,12 @@ def _register() -> None:
         runs,
         schedules,
         tail,
+        webhooks,
     )
     from . import version as versions
 
     giving, looking = (publish, runs, effects, tail, replay, schedules), (agents, artifacts, deadletters, doctor, check)
-    for module in (dev, roles, *giving, *looking, versions):
+    for module in (dev, roles, *giving, attention, webhooks, *looking, versions):
         module.register(app)
 
 

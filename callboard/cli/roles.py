@@ -45,16 +45,27 @@ def _leave(code: int) -> None:
 # -- coordinator ------------------------------------------------------------------------------------------------
 
 
-def coordinator(ctx: typer.Context, end_with_stdin: EndWithStdin = False) -> None:
-    """Own the state of runs. Any number may run; each takes its share."""
+def coordinator(
+    ctx: typer.Context,
+    webhooks: Annotated[
+        bool, typer.Option("--webhooks/--no-webhooks", help="Deliver webhooks too; else: callboard webhooks run.")
+    ] = True,
+    end_with_stdin: EndWithStdin = False,
+) -> None:
+    """Own the state of runs, and deliver webhooks. Any number may run; each takes its share."""
     from ..actors.coordinator import Coordinator
+    from ..actors.webhooks import WebhookActor, WebhookSettings
+    from .environment import load
     from .hosting import host, place, run_role
     from .session import globals_of
 
-    where = place(globals_of(ctx))
+    where, settings = place(globals_of(ctx)), load(WebhookSettings)
 
     def populate(bus: Bus, found: Host, _: LeaseKeeper | None) -> str:
-        found.add(lambda: Coordinator(bus, cancel_grace_s=found.settings.cancel_grace_s))
+        grace_s, unserved_s = found.settings.cancel_grace_s, found.settings.unserved_after_s
+        found.add(lambda: Coordinator(bus, cancel_grace_s=grace_s, unserved_after_s=unserved_s))
+        if webhooks:
+            found.add(lambda: WebhookActor(bus, settings))
         return ""
 
     async def main(shutdown: Shutdown) -> int | None:

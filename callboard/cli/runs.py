@@ -1,4 +1,4 @@
-"""`callboard runs`: look at runs, and cancel them."""
+"""`callboard runs`: look at runs, cancel them, retry them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Scope = Literal["run", "tree", "children"]
 Action = Literal["cancel", "interrupt", "rollback"]
-group = typer.Typer(help="Look at runs, and cancel them.", no_args_is_help=True, rich_markup_mode=None)
+group = typer.Typer(help="Look at runs, cancel them, retry them.", no_args_is_help=True, rich_markup_mode=None)
 
 
 def register(app: typer.Typer) -> None:
@@ -242,6 +242,17 @@ def _tree_line(output: Output, record: RunRecord, lead: str) -> None:
         (f" {cut(why, 80)}" if why else "", None),
     ]
     output.parts(*parts)
+
+
+# -- retry ------------------------------------------------------------------------------------------------------
+
+
+@group.command("retry")
+def retry(ctx: typer.Context, run: Run, json: Json = False) -> None:
+    """Retry a run that ended without a result, from where it failed. Prints the id of the run that goes on from it."""
+    from .attention import retry_run
+
+    retry_run(ctx, run, json=json)
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------

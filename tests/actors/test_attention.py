@@ -212,3 +212,25 @@ async def test_dropping_what_does_not_wait_is_an_error(settings: BrokerSettings,
             await Attention(bus).drop(run)
         with pytest.raises(NotFound):
             await Attention(bus).drop("nowhere")
+
+
+async def test_a_person_can_end_a_run_as_failed(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus, [asking]) as found:
+        run = await found.submit("asking")
+        await found.reaches(run, Status.RUNNING)
+        with pytest.raises(IllegalTransition, match="cancel it"):
+            await found.submitter.command(run, "fail")
+        await parked(found, run, status=Status.INPUT_REQUIRED, worker=None)
+        await bus.store(bus.subjects.command(run, "sweep"), b"")
+        await listed(bus)
+        record = await found.submitter.command(run, "fail", "no answer will come")
+        assert (record.status, record.reason) == (Status.FAILED, "no answer will come")
+        assert record.error is not None
+        assert record.error.code == "failed_by_hand"
+        assert await found.submitter.command(run, "fail") == record, "again it changes nothing"
+        assert await listed(bus, count=0) == []
+        assert (await found.submitter.command(run, "retry")).retry_of == run
+        queued = await found.submit("nobody")
+        assert (await found.submitter.command(queued, "fail")).status is Status.FAILED
+        with pytest.raises(IllegalTransition):
+            await found.submitter.command(await found.submit("nobody"), "retry")

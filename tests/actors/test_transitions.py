@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.coordinator.effects import CancelBelow, CheckChildren, Dispatch, Notify, Park, TellParent, Timer, owed
+from callboard.actors.coordinator.effects import (
+    CancelBelow,
+    CheckChildren,
+    Dispatch,
+    Notify,
+    Park,
+    TellParent,
+    Timer,
+    owed,
+)
 from callboard.actors.coordinator.run_commands import (
     Cancel,
     CancelDeadline,
