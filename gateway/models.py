@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from ..topics.messages import Deed, Policy, Status
+from ..topics.messages import Policy, Status
 from .moments import RunAt
+from .turn import TurnOut
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s.*>\x00-\x20\x7f]+$")]
 """One token of a subject."""
@@ -59,25 +60,6 @@ class ErrorOut(Model):
     retryable: bool = False
     traceback: str | None = None
     details: dict[str, Any] | None = None
-
-
-class TurnOut(Model):
-    """How a run takes its turn in its thread, and what that has led to."""
-
-    policy: Policy
-    state: Literal["asking", "waiting", "taken", "refused"]
-    did: Deed
-    """`started`, `queued`, `rejected`, `interrupted` or `rolled_back` (the other run), `forked`, `alongside`."""
-    met: str | None = None
-    """The run that was at work in the thread when this one came."""
-    holder: str | None = None
-    """Of a child: the run above it whose turn it belongs to."""
-    origin: str | None = None
-    """Of a fork: the thread it was forked from."""
-    branch: str | None = None
-    """Of an optimistic run: the thread that has its messages until they are kept."""
-    base: int | None = None
-    """The thread's version when the run began."""
 
 
 class RunSummary(Model):

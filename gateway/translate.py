@@ -29,6 +29,7 @@ from ..topics.messages import (
 )
 from ..topics.reads import Stored
 from . import models as out
+from .turn import TurnOut
 
 _decode = msgspec.json.Decoder().decode
 _UNREADABLE = {"error": "this value cannot be read as JSON"}
@@ -74,9 +75,9 @@ def _common(found: RunRecord | RunRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def turn(found: Turn | None) -> out.TurnOut | None:
+def turn(found: Turn | None) -> TurnOut | None:
     """How a run takes its turn."""
-    return None if found is None else out.TurnOut(**msgspec.structs.asdict(found))
+    return None if found is None else TurnOut(**msgspec.structs.asdict(found))
 
 
 def run(record: RunRecord, sequence: int | None = None) -> out.Run:

@@ -13,7 +13,7 @@ from ...topics.errors import NotFound
 from ...topics.messages import ThreadMessage
 from ...topics.subjects import require_token
 from .. import models as out
-from .. import translate
+from .. import threaded, translate
 from ..desk import At, Desk
 from ..errors import ProjectionMissing
 from ..strict import StrictRoute, raw_field
@@ -76,6 +76,21 @@ async def runs(
     projection = await desk.shelf.projection(min_sequence)
     page = await projection.runs(RunFilter(thread=thread), limit=limit, cursor=cursor)
     return out.RunPage(runs=[translate.row(one) for one in page.items], next=page.next, applied=page.applied)
+
+
+@router.get("/threads/{thread}/artifacts", response_model=threaded.ThreadArtifactPage,
+            summary="The artifacts of a thread")  # fmt: skip
+async def artifacts(
+    thread: ThreadPath,
+    desk: At,
+    name: Annotated[str | None, Query(description="Only versions of this name")] = None,
+    after: Annotated[int, Query(ge=0, le=MAX_SEQUENCE, description="Continue after this stream sequence")] = 0,
+    limit: Limit = 100,
+    min_sequence: MinSequence = 0,
+) -> threaded.ThreadArtifactPage:
+    """Every version with the run that made it, in order, from the read model."""
+    projection = await desk.shelf.projection(min_sequence)
+    return threaded.page(await projection.thread_artifacts(thread, name=name, after=after, limit=limit), limit)
 
 
 @router.get("/threads/{thread}/messages", response_model=out.MessagePage, summary="The messages of a thread")

@@ -17,11 +17,12 @@ from .errors import (
 )
 from .feed import ProjectionFeed
 from .projection import Projection
-from .row import AgentRow, ArtifactRow, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
+from .row import AgentRow, ArtifactRow, ArtifactVersion, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
 
 __all__ = [
     "AgentRow",
     "ArtifactRow",
+    "ArtifactVersion",
     "Counts",
     "Page",
     "Projection",

@@ -16,7 +16,7 @@ from ...topics.units import utc
 from .change import LABEL_CHARS, microseconds
 from .cursor import query_digest, read_cursor, write_cursor
 from .database import Database, Row
-from .row import AgentRow, ArtifactRow, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
+from .row import AgentRow, ArtifactRow, ArtifactVersion, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
 
 PAGE_LIMIT = 1000
 """The most rows that a page can have."""
@@ -26,6 +26,8 @@ _RUN_COLUMNS = (
     "error_code, error_message, metadata, sequence"
 )
 _HAS_LABEL = "EXISTS (SELECT 1 FROM labels AS l WHERE (key, value, l.created, run) = (?, ?, runs.created, runs.id))"
+_LONGEST_MESSAGE = 10_000
+"""Artifacts that one message of the log can hold at most."""
 _EQUAL = ("agent", "thread", "topic", "parent", "root")
 _decode_agent = msgspec.json.Decoder(AgentInfo).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
@@ -114,6 +116,29 @@ class Query:
                 stored_at=utc(row[5] / 1e6), sequence=row[6],
             )
             for row in newest.values()
+        ]  # fmt: skip
+
+    async def thread_artifacts(
+        self, thread: str, *, name: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[ArtifactVersion]:
+        """What the runs of a thread have published, in the order of the log: each version with its run. A page exceeds
+        the limit by what stands in the same message as its last one."""
+        sql = (
+            "SELECT artifacts.run, runs.status, artifacts.name, media_type, size, digest, stored, artifacts.sequence "
+            "FROM runs JOIN artifacts ON artifacts.run = runs.id WHERE runs.thread = ? AND artifacts.sequence > ? "
+            "AND (? IS NULL OR artifacts.name = ?) ORDER BY artifacts.sequence, artifacts.n LIMIT ?"
+        )
+        rows = await self._database.read(sql, (thread, after, name, name, limit))
+        if len(rows) == limit:
+            last = rows[-1][7]
+            more = await self._database.read(sql, (thread, last - 1, name, name, _LONGEST_MESSAGE))
+            rows = [row for row in rows if row[7] < last] + [row for row in more if row[7] == last]
+        return [
+            ArtifactVersion(
+                run=row[0], status=Status(row[1]), name=row[2], media_type=row[3], size=row[4], digest=row[5],
+                stored_at=utc(row[6] / 1e6), sequence=row[7],
+            )
+            for row in rows
         ]  # fmt: skip
 
     async def threads(self, *, limit: int = 50, cursor: str | None = None) -> Page[ThreadRow]:

@@ -53,6 +53,20 @@ class ThreadRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sequence: int = 0
 
 
+class ArtifactVersion(Struct, frozen=True, kw_only=True):
+    """One version of a named artifact of a thread, with the run that made it."""
+
+    run: str
+    status: Status
+    """Of that run."""
+    name: str
+    media_type: str
+    size: int
+    digest: str
+    stored_at: datetime
+    sequence: int
+
+
 class ArtifactRow(Struct, frozen=True, kw_only=True):
     """The newest version of a named artifact of a run, without its content."""
 

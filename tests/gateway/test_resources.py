@@ -56,6 +56,30 @@ async def test_artifacts(http: httpx.AsyncClient, bus: Bus) -> None:
     problem(await http.get("/runs/nobody/artifacts"), 404, "not_found")
 
 
+async def test_artifacts_of_one_name_in_a_thread_are_versions_with_their_runs(
+    http: httpx.AsyncClient, bus: Bus
+) -> None:
+    thread = new_token()
+    first, second = Writer(bus), Writer(bus)
+    for writer in (first, second):
+        writer.record = msgspec.structs.replace(writer.record, thread=thread)
+        await writer.begin()
+        await publish(bus, writer, "report.md", "text/markdown", b"# 1")
+    await publish(bus, first, "other.md", "text/markdown", b"# 2")
+    last = await first.to(Status.COMPLETED, result=None)
+    path, current = f"/threads/{thread}/artifacts", {"min_sequence": last}
+    found = (await http.get(path, params=current)).json()
+    assert [(one["name"], one["run"]) for one in found["artifacts"]] == [
+        ("report.md", first.run), ("report.md", second.run), ("other.md", first.run),
+    ]  # fmt: skip
+    assert found["next"] is None
+    assert [one["run_status"] for one in found["artifacts"]] == ["completed", "running", "completed"]
+    named = (await http.get(path, params=current | {"name": "report.md", "limit": 1})).json()
+    assert [one["run"] for one in named["artifacts"]] == [first.run]
+    rest = (await http.get(path, params=current | {"name": "report.md", "after": named["next"]})).json()
+    assert [one["run"] for one in rest["artifacts"]] == [second.run]
+
+
 @pytest.mark.parametrize(
     ("name", "media_type", "expected"),
     [
