@@ -20,7 +20,7 @@ SECTIONS = {
         "cli",
         "configuration",
         "deployment",
-    ],  # fmt: skip
+    ],
     "How it works": ["architecture", "guarantees", "glossary"],
     "Reference": ["schedules", "http", "wire-protocol", "types", "errors", "telemetry", "logging", "check"],
     "Project": ["performance", "dependencies"],

@@ -103,11 +103,16 @@ class Attention:
         Raises Unavailable, StorageFull."""
         if not parks(record):
             return False
-        if is_parents(record):
-            parent = await self._log.load(record.parent or "")
-            if parent is not None and not parent.record.terminal:
-                return False
+        if is_parents(record) and await self._parent_knows(record):
+            return False
         return await self._put("run", record.id, _notice(record), lambda known: known.rev < record.rev)
+
+    async def _parent_knows(self, record: RunRecord) -> bool:
+        """Whether the parent had not ended before the child did."""
+        parent = await self._log.load(record.parent or "")
+        if parent is None or parent.record.ended_at is None:
+            return parent is not None
+        return record.ended_at is not None and parent.record.ended_at > record.ended_at
 
     async def resolve(self, record: RunRecord, by: str) -> bool:
         """Notes what was done about a run that waited. A notice that comes late is then written no more."""

@@ -21,7 +21,7 @@ from callboard.topics.errors import IllegalTransition, InvalidMessage, NotFound
 from callboard.topics.messages import NOTHING, ErrorInfo, Notice, RunRecord, Status
 from callboard.topics.units import now
 
-from .company import Company, company, eventually
+from .company import Company, company, eventually, result_of
 
 ONCE = Retry(max_attempts=1)
 
@@ -234,3 +234,21 @@ async def test_a_person_can_end_a_run_as_failed(settings: BrokerSettings, bus: B
         assert (await found.submitter.command(queued, "fail")).status is Status.FAILED
         with pytest.raises(IllegalTransition):
             await found.submitter.command(await found.submit("nobody"), "retry")
+
+
+async def test_the_failure_of_a_child_is_listed_when_its_parent_has_ended_before(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    @agent("slowly", retries=ONCE)
+    async def slowly(ctx: Context, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        raise ValueError("too late")
+
+    @agent("careless")
+    async def careless(ctx: Context, _: Any) -> str:
+        return (await ctx.start(slowly, 0.5)).id
+
+    async with company(settings, bus, [slowly, careless]) as found:
+        record = await found.run("careless")
+        (item,) = await listed(bus)
+        assert item.id == result_of(record)

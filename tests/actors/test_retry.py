@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from callboard import Context, Retry, agent
+from callboard.actors.audit import audit
 from callboard.store.artifacts import Artifacts
 from callboard.store.attention import Attention
 from callboard.store.blobs import Blobs
@@ -156,11 +157,19 @@ async def test_children_that_completed_are_not_started_again_and_failed_ones_go_
         run = await found.submit("parent", ["good", "bad", "fine"])
         assert (await found.ended(run)).status is Status.FAILED
         await eventually(lambda: world.done["fine 2"] == 1)
+
+        async def noted() -> bool:
+            return bool(await Attention(bus).items())
+
+        await eventually(noted)
+        await asyncio.sleep(0.2)
         assert [item.id for item in await Attention(bus).items()] == [run], "a child's failure is its parent's affair"
         world.broken.clear()
         record = await retried(found, run)
         assert result_of(record) == ["GOOD 1GOOD 2", "BAD 1BAD 2", "FINE 1FINE 2"]
         assert world.done == {"good 1": 1, "good 2": 1, "bad 1": 1, "bad 2": 2, "fine 1": 1, "fine 2": 1}
+        found_wrong = (await audit(bus)).findings
+        assert not [one for one in found_wrong if one.severity != "note"], found_wrong
         tree = await found.log.tree(record.id)
         assert [one.retry_of is not None for one in tree] == [True, True], "the parent, and the child that had failed"
 
