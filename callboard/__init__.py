@@ -5,15 +5,19 @@
 Agents are declared with `@agent` and carried out by workers; plain actors derive from `Actor`. See docs/ for the rest.
 """
 
-from .actors.actor import Actor
-from .actors.agent import Agent, Retry, Retryable, Terminal, agent
-from .actors.context import ActorContext
-from .actors.engine import AttemptEnded, Child, ChildFailed, Context, JournalMismatch, StepFailed, StepTimeout
-from .actors.handler import ask, on
-from .actors.hook import DidNotHappen, Done, Happened, Unsure, hook
-from .actors.limit import Limit, Rate
-from .topics.errors import CallboardError
-from .topics.messages import Status
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .actors.actor import Actor
+    from .actors.agent import Agent, Retry, Retryable, Terminal, agent
+    from .actors.context import ActorContext
+    from .actors.engine import AttemptEnded, Child, ChildFailed, Context, JournalMismatch, StepFailed, StepTimeout
+    from .actors.handler import ask, on
+    from .actors.hook import DidNotHappen, Done, Happened, Unsure, hook
+    from .actors.limit import Limit, Rate
+    from .topics.errors import CallboardError
+    from .topics.messages import Status
 
 __version__ = "0.1.0"
 
@@ -44,3 +48,45 @@ __all__ = [
     "hook",
     "on",
 ]
+
+_WHERE = {
+    "Actor": ".actors.actor",
+    "ActorContext": ".actors.context",
+    "Agent": ".actors.agent",
+    "AttemptEnded": ".actors.engine",
+    "CallboardError": ".topics.errors",
+    "Child": ".actors.engine",
+    "ChildFailed": ".actors.engine",
+    "Context": ".actors.engine",
+    "DidNotHappen": ".actors.hook",
+    "Done": ".actors.hook",
+    "Happened": ".actors.hook",
+    "JournalMismatch": ".actors.engine",
+    "Limit": ".actors.limit",
+    "Rate": ".actors.limit",
+    "Retry": ".actors.agent",
+    "Retryable": ".actors.agent",
+    "Status": ".topics.messages",
+    "StepFailed": ".actors.engine",
+    "StepTimeout": ".actors.engine",
+    "Terminal": ".actors.agent",
+    "Unsure": ".actors.hook",
+    "agent": ".actors.agent",
+    "ask": ".actors.handler",
+    "hook": ".actors.hook",
+    "on": ".actors.handler",
+}
+"""Where each name lives. It is loaded when it is first used: the command line must start fast, and hear a signal
+while it loads."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_WHERE[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

@@ -29,10 +29,16 @@ def tree_of(folder: str) -> ast.Module:
     return ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))
 
 
+def lazy(tree: ast.Module) -> list[ast.stmt]:
+    """The statements for type checkers alone, of names that are loaded when they are first used."""
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return [node for block in blocks for node in block.body]
+
+
 def bound_names(tree: ast.Module) -> set[str]:
     """What the statements of an `__init__` bind, without private names and without modules of the standard library."""
     names: set[str] = set()
-    for node in tree.body:
+    for node in [*tree.body, *lazy(tree)]:
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
             names |= {alias.asname or alias.name for alias in node.names if node.level or alias.asname == alias.name}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -172,10 +173,30 @@ async def test_sigterm_ends_every_role_with_0(whole: System, role: str) -> None:
     whole.start("coordinator")
     arguments = ("--port", str(free_port())) if role == "gateway" else ()
     name = whole.start(role, *arguments)
-    await asyncio.sleep(2)
-    assert whole.processes[name].poll() is None, whole.log(name)
+    async with asyncio.timeout(30):
+        while " on NATS " not in whole.log(name):
+            assert whole.processes[name].poll() is None, whole.log(name)
+            await asyncio.sleep(0.1)
     assert whole.stop(name) == 0
     assert "Traceback" not in whole.log(name)
+
+
+@pytest.mark.parametrize("role", ["coordinator", "worker", "gateway", "projector"])
+async def test_sigterm_at_any_moment_of_the_start_ends_a_role_with_0(whole: System, role: str) -> None:
+    for delay_s in (0.0, 0.1, 0.3, 0.6, 1.0):
+        arguments = ("--port", str(free_port())) if role == "gateway" else ()
+        name = whole.start(role, *arguments)
+        async with asyncio.timeout(30):
+            while not _hears_sigterm(whole.processes[name].pid):
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(delay_s)
+        assert whole.stop(name) == 0, f"{delay_s} s after it heard signals\n{whole.log(name)}"
+
+
+def _hears_sigterm(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(caught & 1 << (signal.SIGTERM - 1))
 
 
 async def test_sigterm_hands_a_long_run_back_and_another_worker_finishes_it(whole: System) -> None:

@@ -39,7 +39,7 @@ async def test_what_is_read_is_what_was_written(bus: Bus) -> None:
 async def test_the_leader_is_asked_through_the_api_where_there_are_replicas(bus: Bus) -> None:
     subject = bus.subjects.event("r", "step")
     sequence = await bus.write(subject, b"\x00\xff", head_bytes({"A": "b"}))
-    bus.settings = bus.settings.model_copy(update={"replicas": 3})
+    bus.replicas = 3
     stored = await reads.last_from_leader(bus, bus.subjects.events, subject)
     assert stored is not None
     assert (stored.subject, stored.sequence, stored.data, stored.headers) == (
