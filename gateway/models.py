@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from ..topics.messages import Policy, Status
+from ..topics.messages import Policy, Priority, Status
 from .moments import RunAt
 from .turn import TurnOut
 
 Token = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s.*>\x00-\x20\x7f]+$")]
 """One token of a subject."""
+Seconds = Annotated[float, Field(gt=0, le=316_224_000)]
+"""A limit of time."""
 RunIdText = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
 
 
@@ -122,6 +124,12 @@ class RunCreate(Asked):
     """The id to use for the run."""
     run_at: RunAt | None = None
     """When it may begin: a time with a zone, or seconds from now. Until then it is queued, and can be cancelled."""
+    deadline_s: Seconds | None = None
+    """How long it may take in all, from when it may begin; then it ends as `timed_out`. Otherwise as its agent says."""
+    wait_timeout_s: Seconds | None = None
+    """How long it may wait for a worker each time it is queued; then it ends as `timed_out`."""
+    priority: Priority = "normal"
+    """Which goes first when its agent has limits."""
 
     @model_validator(mode="after")
     def _one_target(self) -> RunCreate:

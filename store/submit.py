@@ -20,6 +20,7 @@ from ..topics.messages import (
     CommandReply,
     Payload,
     Policy,
+    Priority,
     RunRecord,
     Status,
     SubmitReply,
@@ -75,15 +76,21 @@ class Submitter:
         metadata: dict[str, Any] | None = None,
         trace: str | None = None,
         run_at: datetime | float | None = None,
+        deadline_s: float | None = None,
+        wait_timeout_s: float | None = None,
+        priority: Priority | None = None,
     ) -> int:
         """Publishes a task, input given as JSON, on `cb.task.{topic}`; returns its sequence in the INBOX stream once it
         is stored. A coordinator creates the run when one is there; it begins at `run_at` (a time with a zone, or
-        seconds from now), or at once; `policy` says what is done in a busy thread. Raises Unavailable, StorageFull,
-        InvalidSubject."""
+        seconds from now), or at once; `policy` says what is done in a busy thread; `TaskRequest` describes the last
+        three. Raises Unavailable, StorageFull, InvalidSubject."""
         headers = {"Nats-Msg-Id": new_token(20)}  # a repeated publish is stored once
         if run is not None:
             headers["Callboard-Run"] = require_run_id(run)
         given = {"Callboard-Thread": thread, "Callboard-Policy": policy, "Callboard-Key": key, "traceparent": trace}
+        seconds = {"Callboard-Deadline": deadline_s, "Callboard-Wait-Timeout": wait_timeout_s}
+        given |= {name: f"{limit!r}" for name, limit in seconds.items() if limit is not None}
+        given["Callboard-Priority"] = priority
         if run_at is not None:
             given["Callboard-Run-At"] = run_at.isoformat() if isinstance(run_at, datetime) else f"{run_at!r}"
         headers |= {name: text for name, text in given.items() if text is not None}

@@ -22,6 +22,8 @@ POINTS = {
     "coordinator.after-create": "the first state of a run is stored; its work message is perhaps on its way",
     "coordinator.after-join": "a run has its place in its thread's head; its record does not say so",
     "coordinator.after-leave": "an ended run has left its thread's head; the next one has not been dispatched",
+    "coordinator.after-gate": "an attempt has its slot at its agent's limit; its work message is not written",
+    "coordinator.after-hand-over": "the work message is written; what waited for a slot still stands before the gate",
     "coordinator.before-grant": "the running state is stored; the worker has not been told",
     "coordinator.before-effects.queued": "the run is queued; its work message or timer is not written",
     "coordinator.before-effects.waiting": "the run waits; its children have not been looked at, its timer is not set",

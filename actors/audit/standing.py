@@ -97,7 +97,8 @@ class Look:
 
     def _dispatch(self, effect: Dispatch, sequence: int) -> Iterator[Suspect]:
         there = list(self._work.of(effect.run))
-        if any(one.queue == effect.queue and one.dispatch == effect.dispatch for one in there):
+        queues = (effect.queue, f"{effect.queue}.")  # to the workers, or before the gate of an agent with limits
+        if any(one.dispatch == effect.dispatch and one.queue[: len(effect.queue) + 1] in queues for one in there):
             return
         others = ", ".join(f"dispatch {one.dispatch} on {one.queue}" for one in there)
         yield suspect(

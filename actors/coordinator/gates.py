@@ -189,6 +189,7 @@ class Gates:
             crash.point("coordinator.after-gate")
             self._drop(agent, released, current)
         await asyncio.gather(*(self._hand_over(agent, one.holder) for one in passed.values()))
+        crash.point("coordinator.after-hand-over")
         await asyncio.gather(*(self.forget(one) for one in [*(entry.sequence for entry in entries), *idle]))
         if (pause := rules.next_token_s(current, limits, now)) is not None:
             self._later(agent, pause)

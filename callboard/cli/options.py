@@ -32,3 +32,13 @@ RunAt = Annotated[
     str | None,
     typer.Option("--at", metavar="WHEN", help="Begin then: an ISO time (UTC without a zone), or 30s, 5m, 2h from now."),
 ]
+Deadline = Annotated[
+    str | None, typer.Option("--deadline", metavar="TIME", help="End it as timed_out if it takes longer, as 30s or 5m.")
+]
+WaitTimeout = Annotated[
+    str | None,
+    typer.Option("--wait-timeout", metavar="TIME", help="End it as timed_out if no worker takes it within this time."),
+]
+PriorityOption = Annotated[
+    str | None, typer.Option("--priority", metavar="CLASS", help="At its agent's limits: high, normal (default), low.")
+]

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from .options import Json, Key, Metadata, PolicyOption, RunAt, RunIdOption, ThreadOption, Value
+from .options import (
+    Deadline,
+    Json,
+    Key,
+    Metadata,
+    PolicyOption,
+    PriorityOption,
+    RunAt,
+    RunIdOption,
+    ThreadOption,
+    Value,
+    WaitTimeout,
+)
 
 if TYPE_CHECKING:
     from ..topics.messages import RunRecord, SubmitReply
@@ -31,6 +43,9 @@ def publish(
     key: Key = None,
     metadata: Metadata = None,
     at: RunAt = None,
+    deadline: Deadline = None,
+    wait_timeout: WaitTimeout = None,
+    priority: PriorityOption = None,
     json: Json = False,
 ) -> None:
     """Publish a task to a topic; it is kept until a coordinator is there. Prints the id that its run will have.
@@ -44,13 +59,14 @@ def publish(
 
     data, labels = values.json_input(value), values.metadata(metadata)
     run_at, turn = None if at is None else values.moment(at), values.policy(policy)
+    terms = values.terms(deadline, wait_timeout, priority)
     output = Output(json)
     name = run_id or (None if key else new_run_id())
 
     async def work(session: Session) -> None:
         sequence = await session.submitter.publish(
             topic, data, run=name, thread=thread, policy=turn, key=key, metadata=labels, trace=traceparent,
-            run_at=run_at,
+            run_at=run_at, deadline_s=terms.deadline_s, wait_timeout_s=terms.wait_timeout_s, priority=terms.priority,
         )  # fmt: skip
         if output.json:
             output.record({"topic": topic, "sequence": sequence, "run": name})
@@ -77,6 +93,9 @@ def run(
     key: Key = None,
     metadata: Metadata = None,
     at: RunAt = None,
+    deadline: Deadline = None,
+    wait_timeout: WaitTimeout = None,
+    priority: PriorityOption = None,
     json: Json = False,
 ) -> None:
     """Start a run of an agent and print its id once it is durable.
@@ -93,8 +112,12 @@ def run(
     data, labels = values.json_input(value), values.metadata(metadata)
     limit_s = None if timeout is None else values.span(timeout)
     run_at, turn = None if at is None else values.moment(at), values.policy(policy)
+    terms = values.terms(deadline, wait_timeout, priority)
     output = Output(json)
-    request = TaskRequest(agent=agent, run=run_id, thread=thread, policy=turn, key=key, metadata=labels, run_at=run_at)
+    request = TaskRequest(
+        agent=agent, run=run_id, thread=thread, policy=turn, key=key, metadata=labels, run_at=run_at,
+        deadline_s=terms.deadline_s, wait_timeout_s=terms.wait_timeout_s, priority=terms.priority or "normal",
+    )  # fmt: skip
 
     async def work(session: Session) -> int | None:
         reply = await session.submitter.submit(msgspec.structs.replace(request, trace=traceparent), data)

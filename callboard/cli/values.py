@@ -6,16 +6,24 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
 from ..topics.errors import InvalidInput
-from ..topics.messages import POLICIES, Policy
+from ..topics.messages import POLICIES, Policy, Priority
 from ..topics.units import now
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class Terms(NamedTuple):
+    """On which terms a run is asked for; None: as its agent says."""
+
+    deadline_s: float | None
+    wait_timeout_s: float | None
+    priority: Priority | None
 
 
 def json_input(text: str) -> bytes:
@@ -59,6 +67,14 @@ def policy(text: str | None) -> Policy | None:
     if text is not None and text not in POLICIES:
         raise InvalidInput(f"{text[:40]!r} is no policy: use one of {', '.join(POLICIES)}")
     return cast(Policy | None, text)
+
+
+def terms(deadline: str | None, wait_timeout: str | None, priority: str | None) -> Terms:
+    """The limits of time, and which goes first. Raises InvalidInput."""
+    if priority is not None and priority not in get_args(Priority):
+        raise InvalidInput(f"{priority[:40]!r} is no priority: use one of {', '.join(get_args(Priority))}")
+    deadline_s, wait_timeout_s = (None if text is None else span(text) for text in (deadline, wait_timeout))
+    return Terms(deadline_s, wait_timeout_s, cast(Priority | None, priority))
 
 
 def span(text: str) -> float:

@@ -50,7 +50,7 @@ async def create(
         asked = TaskRequest(
             agent=task.agent, topic=task.topic, run=task.run, key=key, thread=task.thread, policy=task.policy,
             metadata=task.metadata,
-            run_at=task.run_at,
+            run_at=task.run_at, deadline_s=task.deadline_s, wait_timeout_s=task.wait_timeout_s, priority=task.priority,
             trace=trace.traceparent() or (trace.text(inbound) if inbound else None),
         )  # fmt: skip
         try:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from callboard import Actor, ActorContext, Context, DidNotHappen, Done, Happened, Retry, agent, hook, on
+from callboard import Actor, ActorContext, Context, DidNotHappen, Done, Happened, Limit, Retry, agent, hook, on
 
 
 def effect(line: str) -> str:
@@ -44,6 +44,12 @@ async def job(ctx: Context, task: dict[str, Any]) -> list[str]:
         done.append(await ctx.step(slow, f"{ctx.run.id} {index}", task["seconds"]))
         await ctx.progress(index + 1, task["steps"])
     return done
+
+
+@agent("narrow", limit=Limit(concurrency=2, per_key=1, key="$.key"))
+async def narrow(ctx: Context, task: dict[str, Any]) -> list[str]:
+    """As `job`, two at once in all, one of each key."""
+    return [await ctx.step(slow, f"{ctx.run.id} {index}", task["seconds"]) for index in range(task["steps"])]
 
 
 @agent("tree")

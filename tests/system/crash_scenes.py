@@ -105,6 +105,11 @@ async def over_http(whole: System, asked: Asked, url: str) -> None:
     asked.jobs(answer.json()["run"])
 
 
+async def limited(whole: System, asked: Asked) -> None:
+    """More runs than their agent may have at once, of a few keys."""
+    asked.jobs(*[await whole.submit("narrow", JOB | {"key": n % 3}) for n in range(8)])
+
+
 Load = Callable[[System, Asked], Coroutine[Any, Any, None]]
 SCENES: dict[str, tuple[Load, int]] = {
     "coordinator.before-ack.task": (mixed, 1),
@@ -113,6 +118,8 @@ SCENES: dict[str, tuple[Load, int]] = {
     "coordinator.after-create": (mixed, 3),
     "coordinator.after-join": (threads, 2),
     "coordinator.after-leave": (threads, 1),
+    "coordinator.after-gate": (limited, 2),
+    "coordinator.after-hand-over": (limited, 2),
     "coordinator.before-grant": (mixed, 3),
     "coordinator.before-effects.queued": (mixed, 1),
     "coordinator.before-effects.waiting": (mixed, 1),
