@@ -7,10 +7,12 @@ import asyncio
 import os
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from callboard import Context, Retry, agent
+from callboard import Context, DidNotHappen, Done, Happened, Retry, agent, hook
 
+PAYMENTS = Path(os.environ["EFFECTS_FILE"]).with_name("payments.txt")
 _file = os.open(os.environ["EFFECTS_FILE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
 
@@ -69,3 +71,47 @@ async def flaky(ctx: Context, asked: dict[str, Any]) -> str:
     """Fails so often, then does not."""
     really = ctx.run.failures < asked["failures"]
     return await ctx.step(fail, ctx.run.id, ctx.run.attempt, name="try", really=really)
+
+
+def payment(what: str, key: str) -> None:
+    """A line at the bank."""
+    with PAYMENTS.open("a") as file:
+        file.write(f"{what} {key}\n")
+
+
+def is_paid(key: str) -> bool:
+    """Whether the bank has it."""
+    return PAYMENTS.exists() and f"paid {key}" in PAYMENTS.read_text().splitlines()
+
+
+async def pay(idempotency_key: str) -> str:
+    """A bank that takes a while, and knows a payment by its key."""
+    payment("asked", idempotency_key)
+    await asyncio.sleep(0.05)
+    if not is_paid(idempotency_key):
+        payment("paid", idempotency_key)
+    await asyncio.sleep(0.05)
+    return idempotency_key
+
+
+@hook
+def paid(key: str) -> Happened | DidNotHappen:
+    """What the bank says."""
+    return Happened(key) if is_paid(key) else DidNotHappen()
+
+
+@hook
+def pay_back(done: Done) -> str:
+    """Undone."""
+    payment("undone", done.effect_key)
+    return done.effect_key
+
+
+@agent("payer")
+async def payer(ctx: Context, asked: dict[str, Any]) -> int:
+    """Pays so often, and then works for so many steps."""
+    for _ in range(asked["payments"]):
+        await ctx.effect("pay", pay, compensate=pay_back, reconcile=paid)
+    for index in range(asked["steps"]):
+        await ctx.step(work, ctx.run.id, str(index), ctx.run.attempt, 0.1, name=str(index))
+    return int(asked["payments"])

@@ -62,6 +62,7 @@ async def play(seed: int, seconds: float, folder: Path) -> Outcome:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_attacked(attack, stage))
                 group.create_task(asked.run())
+            await asked.finish()
             verdict = await judge(stage, asked.promises, asked.readers)
         finally:
             await asked.readers.close()

@@ -43,6 +43,7 @@ class Slot:
     process: subprocess.Popen[bytes] | None = None
     paused: bool = False
     port: int = 0
+    started: float = 0.0
 
     @property
     def runs(self) -> bool:
@@ -163,7 +164,7 @@ class Stage:
             slot.process = subprocess.Popen(
                 command, env=os.environ | own, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder
             )
-        slot.paused = False
+        slot.paused, slot.started = False, time.monotonic()
 
     def kill(self, slot: Slot) -> None:
         """SIGKILL."""

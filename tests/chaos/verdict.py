@@ -18,6 +18,7 @@ from callboard.topics.bus import Bus
 from callboard.topics.errors import CallboardError
 from callboard.topics.messages import RunRecord, Status
 from tests.chaos.history import Executions, RunHistory, read_effects, read_run
+from tests.chaos.outside import read_payments, wrong_payments, wrong_turns
 from tests.chaos.readers import Readers
 from tests.chaos.stage import Stage
 from tests.chaos.workload import Promises
@@ -70,10 +71,17 @@ async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
         _promises_kept(promises, runs, wrong)
         executions = Executions(runs, read_effects(stage.effects_file))
         wrong.each("executed", executions.wrong())
+        payments = read_payments(stage.folder / "payments.txt")
+        wrong.each("payments", wrong_payments(payments, runs))
+        wrong.each("thread", wrong_turns(runs))
         _read_once(readers, runs, wrong)
         for text in [*stage.died, *promises.broken, *readers.problems]:
             wrong.add("behaved", text)
-        totals = _totals(promises, readers, runs, executions) | {"seconds until all had ended": round(settled_s)}
+        totals = (
+            _totals(promises, readers, runs, executions)
+            | payments.totals()
+            | {"seconds until all had ended": round(settled_s)}
+        )
         statuses = dict(Counter(str(history.last.status) for history in runs.values()).most_common())
         return Verdict(totals, statuses, wrong.found, dict(wrong.counts), stragglers)
     finally:

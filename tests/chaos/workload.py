@@ -17,7 +17,7 @@ from callboard.store.blobs import Blobs
 from callboard.store.schedules import Schedules
 from callboard.store.submit import Submitter
 from callboard.topics.bus import Bus
-from callboard.topics.errors import CallboardError, NotFound
+from callboard.topics.errors import CallboardError, IllegalTransition, NotFound
 from callboard.topics.ids import new_run_id
 from callboard.topics.messages import TaskRequest
 from tests.chaos.readers import Readers
@@ -32,8 +32,13 @@ _PATIENCE_S = 60.0
 _PAUSE_S = 0.25
 _WEIGHTS = {
     "submit": 24, "publish": 14, "keyed": 10, "http": 14, "tree": 10, "deep": 3, "nap": 8, "cancel": 9, "flaky": 6,
-    "later": 4,
+    "later": 4, "pay": 7, "undo": 4, "thread": 8,
 }  # fmt: skip
+_AGENTS = {
+    "submit": "task", "keyed": "task", "later": "task", "thread": "task", "deep": "tree", "cancel": "tree",
+    "pay": "payer", "undo": "payer",
+}  # fmt: skip
+_THREADS = 5
 SCHEDULE = "chaos-tick"
 _SCHEDULE_S = 3.0
 
@@ -73,6 +78,10 @@ def _input(kind: str, rng: random.Random) -> dict[str, Any]:
             return {"seconds": round(rng.uniform(2.2, 6.0), 2)}
         case "flaky":
             return {"failures": rng.randint(1, 3)}
+        case "pay":
+            return {"payments": rng.randint(1, 3), "steps": 1}
+        case "undo":
+            return {"payments": rng.randint(1, 3), "steps": 600}
         case _:
             return short
 
@@ -86,6 +95,8 @@ def expected(kind: str, asked: dict[str, Any]) -> Any:
             return ["before", "after"]
         case "flaky":
             return "try"
+        case "pay" | "undo":
+            return int(asked["payments"])
         case _:
             return [str(index) for index in range(asked["steps"])]
 
@@ -98,6 +109,8 @@ class Promises:
     """Runs that were acknowledged, with the result that each must have."""
     canceled: set[str] = field(default_factory=set)
     """Trees whose cancel was acknowledged."""
+    uncanceled: set[str] = field(default_factory=set)
+    """Trees whose cancel was not acknowledged in time: they are canceled once all faults are over."""
     keys: dict[str, set[str]] = field(default_factory=dict)
     """Idempotency keys, with the runs that they gave."""
     unanswered: set[str] = field(default_factory=set)
@@ -132,6 +145,18 @@ class Workload:
             await http.aclose()
             await bus.close()
 
+    async def finish(self) -> None:
+        """Cancels what could not be canceled under faults. Call it when they are over."""
+        bus = await Bus.connect(self._stage.broker, name="chaos-client")
+        try:
+            submitter = Submitter(bus, Blobs(bus))
+            for run in self.promises.uncanceled:
+                with suppress(IllegalTransition):  # it was stored at last, and has ended it
+                    await submitter.cancel(run, reason="chaos, late")
+            self.promises.canceled |= self.promises.uncanceled
+        finally:
+            await bus.close()
+
     async def _send(self, client: _Client) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -160,7 +185,7 @@ class _Client:
                 await self._keyed(request)
             case "http":
                 await self._over_http(request)
-            case "cancel":
+            case "cancel" | "undo":
                 await self._cancel(request)
             case _:
                 await self._submit(request)
@@ -181,13 +206,12 @@ class _Client:
             return None
 
     async def _submit(self, request: Request, key: str | None = None) -> str | None:
-        agent = {"submit": "task", "keyed": "task", "later": "task", "deep": "tree", "cancel": "tree"}.get(
-            request.kind, request.kind
-        )
+        agent = _AGENTS.get(request.kind, request.kind)
         run = None if key else new_run_id()
         task = TaskRequest(
             agent=agent, run=run, key=key, run_at=request.wait if request.kind == "later" else None,
             metadata={"kind": request.kind},
+            thread=f"chaos-{request.number % _THREADS}" if request.kind == "thread" else None,
         )  # fmt: skip
         value = msgspec.json.encode(request.input)
         reply = await self.insist(lambda: self._submitter.submit(task, value, 5.0))
@@ -254,3 +278,5 @@ class _Client:
         await asyncio.sleep(request.wait)
         if await self.insist(lambda: self._submitter.cancel(run, reason="chaos")) is not None:
             self._promises.canceled.add(run)
+        else:
+            self._promises.uncanceled.add(run)
