@@ -17,6 +17,8 @@ SHELL := /bin/sh
 VENV ?= .venv
 PYTHON ?=
 ARGS ?=
+# Most tests wait for other processes most of the time, so more than one a core pays.
+JOBS ?= 4
 TARGET ?=
 export TARGET
 
@@ -78,7 +80,7 @@ down: $(STAMP)demo ## stop what `make up` started
 # --- checks --------------------------------------------------------------------------------------------------------
 
 test: $(STAMP)test ## run the test suite
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 imports: $(STAMP)test ## check who imports whom, and the public names
 	@$(PY) -m pytest -q tests/test_architecture.py tests/test_exports.py $(ARGS)
