@@ -15,6 +15,7 @@ SECTIONS = {
         "actors",
         "effects",
         "threads",
+        "limits",
         "schedules",
         "attention",
         "cli",

@@ -11,7 +11,7 @@ from . import remedies
 from .findings import Suspect, suspect
 from .track import Track
 
-_BY_WISH = frozenset({Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK})
+_BY_WISH = frozenset({Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK, Status.TIMED_OUT})
 _DEEPEST = 10_000
 
 

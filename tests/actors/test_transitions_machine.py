@@ -14,6 +14,7 @@ from callboard.actors.coordinator.run_commands import (
     Cancel,
     CancelDeadline,
     Claim,
+    Deadline,
     Due,
     End,
     Lost,
@@ -21,6 +22,7 @@ from callboard.actors.coordinator.run_commands import (
     Redispatch,
     RunCommand,
     Settled,
+    Starved,
     Wake,
 )
 from callboard.actors.coordinator.transitions import LEGAL, MAX_LOSSES, decide
@@ -44,13 +46,17 @@ RUN = "run"
 class Life(RuleBasedStateMachine):
     """One run, a queue that may deliver anything again, late workers, a coordinator that repeats itself."""
 
-    @initialize(topic=st.booleans(), child=st.booleans(), attempts=st.integers(1, 3), effects=st.booleans())
-    def begin(self, topic: bool, child: bool, attempts: int, effects: bool) -> None:
+    @initialize(
+        topic=st.booleans(), child=st.booleans(), attempts=st.integers(1, 3), effects=st.booleans(), timed=st.booleans()
+    )
+    def begin(self, topic: bool, child: bool, attempts: int, effects: bool, timed: bool) -> None:
         self.now, self.effects = START, effects
         self.record = RunRecord(
             id=RUN, root=RUN, agent="" if topic else "a", topic="t" if topic else None, status=Status.QUEUED,
             input=NOTHING, created_at=START, updated_at=START, dispatch=1, parent="p" if child else None,
             retry=RetryPolicy(max_attempts=attempts),
+            deadline_at=START + timedelta(hours=1) if timed else None, wait_timeout_s=60 if timed else None,
+            wait_until=START + timedelta(seconds=60) if timed else None,
         )  # fmt: skip
         self.history = [self.record]
         self.messages: list[list[Any]] = []  # queue, dispatch, stream sequence, deliveries
@@ -99,6 +105,10 @@ class Life(RuleBasedStateMachine):
                     self.messages.append([queue, dispatch, 100 + len(self.messages), 0])
                 case Timer(verb="due", dispatch=dispatch):
                     self.given.append(Due(dispatch))
+                case Timer(verb="deadline"):
+                    self.given.append(Deadline())
+                case Timer(verb="starved", dispatch=dispatch):
+                    self.given.append(Starved(dispatch))
                 case Timer(verb="wake"):
                     self.given.append(Wake("timer"))
                 case Timer(epoch=epoch):
