@@ -105,7 +105,6 @@ class Family:
         `rev`: the revision of the run that the answer must have seen: a canceled run starts no children any more, so
         all of them stand before it. Raises Unavailable while every replica that answers is behind."""
         records: dict[str, RunRecord] = {}
-        records: dict[str, RunRecord] = {}
         for pause in (*_LAG_S, None):
             records = await self._tree(root_of(run))
             if rev == 0 or (run in records and records[run].rev >= rev):
