@@ -12,7 +12,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help install demo test imports lint fmt types check bench chaos docs up down clean distclean
+.PHONY: help install demo test proof imports lint fmt types check bench chaos docs up down clean distclean
 
 VENV ?= .venv
 PYTHON ?=
@@ -80,7 +80,10 @@ down: $(STAMP)demo ## stop what `make up` started
 # --- checks --------------------------------------------------------------------------------------------------------
 
 test: $(STAMP)test ## run the test suite
-	@$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not chaos and not proof" $(ARGS)
+
+proof: $(STAMP)test ## every crash point, and a minute of chaos
+	@$(PY) -m pytest -m "chaos or proof" $(ARGS)
 
 imports: $(STAMP)test ## check who imports whom, and the public names
 	@$(PY) -m pytest -q tests/test_architecture.py tests/test_exports.py $(ARGS)

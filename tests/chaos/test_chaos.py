@@ -13,7 +13,7 @@ import pytest
 from tests.chaos import faults, workload
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 45
+SECONDS = 60
 
 
 @pytest.mark.chaos

@@ -70,6 +70,7 @@ def stage(
 
 
 @pytest.mark.crash
+@pytest.mark.proof
 @pytest.mark.system
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_dies_at(point: str, stage: Stage) -> None:
