@@ -22,7 +22,7 @@ from ...topics.errors import CallboardError, StaleFence
 from ...topics.messages import CancelOrder, ErrorInfo, Grant, Outcome, Payload, Status, UnknownEffect
 from ..agent import Agent, Terminal
 from ..publication import publication
-from .caller import Caller
+from .caller import Caller, quitting
 from .children import Children
 from .context import Context
 from .effects import EffectCalls
@@ -160,8 +160,8 @@ class Attempt:
             args.append(codec.decode(await self._blobs.value(record.input), self._agent.input_type))
         try:
             result = await self._agent.fn(*args)
-        except SystemExit as error:  # would end the event loop, and all runs of this process
-            raise Terminal(f"agent {self._agent.name!r} called sys.exit({error.code!r})") from error
+        except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process
+            raise Terminal(f"agent {self._agent.name!r} {quitting(error)}") from error
         value = await self._blobs.payload(codec.encode(result))
         await self._writer.flush()
         return self._outcome("completed", value=value)

@@ -15,11 +15,16 @@ from ..agent import Terminal
 from .errors import StepTimeout
 
 
+def quitting(error: SystemExit | KeyboardInterrupt) -> str:
+    """What code did that wanted to end the process. (Signals come another way: they raise nothing.)"""
+    return f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else "raised KeyboardInterrupt"
+
+
 class Caller:
     """`await caller(name, fn, args, kwargs, timeout)` gives what the function returns.
 
-    Raises what it raises; Terminal for a `sys.exit`, StepTimeout when it takes longer than `timeout`: a sync function
-    goes on in its thread after that."""
+    Raises what it raises; Terminal for a `sys.exit` or KeyboardInterrupt, StepTimeout when it takes longer than
+    `timeout`: a sync function goes on in its thread after that."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
@@ -37,8 +42,8 @@ class Caller:
         try:
             async with limit:
                 return await self._called(fn, args, kwargs)
-        except SystemExit as error:  # would end the event loop, and all runs of this process
-            raise Terminal(f"step {name!r} called sys.exit({error.code!r})", step=name) from error
+        except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process
+            raise Terminal(f"step {name!r} {quitting(error)}", step=name) from error
         except TimeoutError as error:
             if limit.expired():
                 raise StepTimeout(f"step {name!r} took longer than {timeout}", step=name) from error

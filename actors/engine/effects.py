@@ -218,7 +218,7 @@ class EffectCalls:
     def _says_nothing_happened(self, error: BaseException, call: Call) -> bool:
         """Only an exception by which the author says so. (A Terminal of ours stands for `sys.exit`.)"""
         return isinstance(error, (DidNotHappen, Terminal, *call.harmless)) and not isinstance(
-            error.__cause__, SystemExit
+            error.__cause__, (SystemExit, KeyboardInterrupt)
         )
 
     # -- unknown ------------------------------------------------------------------------------------------------

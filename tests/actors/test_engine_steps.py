@@ -286,22 +286,27 @@ async def test_code_that_calls_exit_fails_its_run_and_not_the_worker(settings: B
     def leave_thread() -> None:
         sys.exit(4)
 
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
     @agent("quitter")
     async def quitter(ctx: Context, how: str) -> None:
         if how == "agent":
             sys.exit(2)
-        await ctx.step(leave if how == "step" else leave_thread)
+        if how == "interrupt":
+            raise KeyboardInterrupt
+        await ctx.step({"step": leave, "thread": leave_thread, "interrupted step": interrupt}[how])
 
     @agent("fine")
     async def fine(ctx: Context) -> int:
         return 1
 
     async with company(settings, bus, [quitter, fine]) as all_:
-        for how in ("agent", "step", "thread"):
+        for how in ("agent", "step", "thread", "interrupt", "interrupted step"):
             record = await all_.run("quitter", how)
             assert record.status is Status.FAILED
             assert record.error is not None
-            assert "sys.exit" in record.error.message
+            assert ("KeyboardInterrupt" if "interrupt" in how else "sys.exit") in record.error.message
         assert result_of(await all_.run("fine")) == 1
 
 
