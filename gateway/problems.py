@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from ..store.errors import BlobMissing
 from ..store.projection import ProjectionError
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 _MEMBERS = frozenset({"type", "title", "status", "detail", "code", "instance", "retryable"})
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _RETRY_AFTER_S = 1
 # The first class that matches gives the status; the order is from the special to the general.
 _STATUS: tuple[tuple[type[wire.CallboardError], int], ...] = (
@@ -101,14 +103,24 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, wire.CallboardError):  # raised while the framework read the body
         return problem(error.__cause__, request.url.path, error.headers)
     path, method = request.url.path, request.method
+    headers = {**(error.headers or {})}
+    if error.status_code == 405:
+        headers["Allow"] = _allowed(request)
     kinds: dict[int, GatewayError] = {
         400: BadRequest(str(error.detail)),
         404: RouteNotFound(f"there is nothing at {path}: /docs lists what there is"),
-        405: MethodNotAllowed(f"{path} has no method {method}", allow=(error.headers or {}).get("Allow", "")),
+        405: MethodNotAllowed(f"{path} has no method {method}", allow=headers.get("Allow", "")),
         413: BodyTooLarge(str(error.detail)),
     }
     known = kinds.get(error.status_code) or HttpRefused(str(error.detail), http_status=error.status_code)
-    return problem(known, path, error.headers)
+    return problem(known, path, headers)
+
+
+def _allowed(request: Request) -> str:
+    """The methods of a path. Each has a route of its own, and the framework names those of the first alone."""
+    asked = ({**request.scope, "method": method} for method in _METHODS)
+    routes = request.app.routes
+    return ", ".join(one["method"] for one in asked if any(it.matches(one)[0] is Match.FULL for it in routes))
 
 
 async def _on_defect(request: Request, error: Exception) -> Response:

@@ -303,7 +303,7 @@ async def test_every_refusal_is_a_problem(http: httpx.AsyncClient) -> None:
     problem(await http.get("/nothing/here"), 404, "route_not_found")
     answer = await http.delete("/runs")
     problem(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"]
+    assert answer.headers["allow"] == "GET, POST"
     problem(await http.get("/runs/a%20b"), 400, "invalid_run_id")
     problem(await http.get("/runs/..%2f..%2fetc"), 404, "route_not_found")
     problem(await http.get("/static/../app.py"), 404, "route_not_found")
