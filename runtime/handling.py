@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..actors.asking import METHOD_HEADER, answer_error, answer_value
@@ -128,7 +129,7 @@ class Handling:
         and those of a broker that is away."""
         instance = await self._supervisor.enter()
         try:
-            value = await handler.bind(instance)(context, message)
+            value = await _called(handler.bind(instance), context, message)
         except Exception as error:
             meant = isinstance(error, CallboardError) and (is_answer or error.retryable)
             log.log(
@@ -142,6 +143,14 @@ class Handling:
             raise
         self._supervisor.leave(instance)
         return value
+
+
+async def _called(method: Callable[..., Awaitable[Any]], context: HostContext, message: Any) -> Any:
+    try:
+        return await method(context, message)
+    except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all else that this process does
+        quitting = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else "raised KeyboardInterrupt"
+        raise HandlerFailed(f"the handler {quitting}") from error
 
 
 def _backoff(tries: int) -> float:

@@ -188,6 +188,29 @@ async def test_a_poisonous_message_is_set_aside_and_the_key_goes_on(
     assert "set aside" in caplog.text
 
 
+@pytest.mark.parametrize("leaves", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+async def test_a_handler_that_would_end_the_process_fails_its_message_alone(
+    bus: Bus, hosts: Hosts, reviews: type[Reviews], leaves: BaseException
+) -> None:
+    class Leaver(Actor):
+        name = "leaver"
+        max_deliveries = 1
+
+        @on("reviews")
+        async def received(self, ctx: ActorContext, message: Review) -> None:
+            raise leaves
+
+    await hosts(Leaver, reviews)
+    await publish(bus, "reviews", Review(n=1), "a")
+    await eventually(lambda: ("a", 1, 1) in reviews.seen)
+    letters = DeadLetters(bus)
+    async with asyncio.timeout(10):
+        while not (found := await letters.page()):
+            await asyncio.sleep(0.05)
+    assert found[0].letter.reason.code == "handler_failed"
+    assert "the handler" in found[0].letter.reason.message
+
+
 async def test_a_dead_letter_is_replayed_to_the_actor_that_failed_alone(
     bus: Bus, hosts: Hosts, reviews: type[Reviews]
 ) -> None:
