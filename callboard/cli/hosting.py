@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _BACKOFF_S = 0.2
 _BACKOFF_MAX_S = 5.0
-_FATAL = (ServerTooOld, JetStreamDisabled)
+FATAL = (ServerTooOld, JetStreamDisabled)
 
 Populate = Callable[[Bus, Host, LeaseKeeper | None], str]
 """Adds actors to a host; gives the words for the line that says what it is, as `worker … serves …`."""
@@ -131,7 +131,7 @@ async def connect(broker: BrokerSettings, role: str) -> Bus:
             require_server(bus.server_info)
             await ensure_streams(bus, broker)
             return bus
-        except _FATAL:
+        except FATAL:
             await _close(bus)
             raise
         except BrokerError as error:
