@@ -17,7 +17,7 @@ from ...runtime.nats_server import EmbeddedServer
 from ...runtime.process import Shutdown
 from ...topics.errors import CallboardError, Unavailable
 from ..console import note
-from ..environment import DevRecord
+from ..environment import STATE, DevRecord
 from ..exits import UNAVAILABLE, USAGE
 from ..wording import masked
 from .child import Child
@@ -220,11 +220,16 @@ class Stage:
             f"gateway    {where}",
             f"API        {where}/docs",
             f"state      {self._plan.state}",
-            "In this folder the other commands find it by themselves, as in `callboard agents` and `callboard tail`.",
+            self._way(url),
             "Ctrl-C ends everything.",
         ]
         with suppress(OSError):
             print("\n".join(lines), flush=True)
+
+    def _way(self, url: str) -> str:
+        if self._plan.state.resolve() != STATE.resolve():
+            return f"For the other commands: export NATS_URL={masked(url)}"
+        return "In this folder the other commands find it by themselves, as in `callboard agents` and `callboard tail`."
 
     def _say(self, name: str, line: str) -> None:
         label = f"{name:<11} |"
