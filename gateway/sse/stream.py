@@ -69,13 +69,17 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
-        hub, closing = self._hub, self._hubs.closing
+        hub, closing, time = self._hub, self._hubs.closing, asyncio.get_running_loop().time
+        spoke = time()  # news that the client did not ask for, and a broker that is away, are silence to a proxy
         while not closing.done():
             news = hub.news
             done = self._over()
             if done is not None:
                 yield done
                 return
+            if time() - spoke >= self._ping_s:
+                spoke = time()
+                yield _PING
             try:
                 chunk = await hub.chunk(self._position, self._until, self._kinds)
             except CallboardError:  # the broker is away: the stream stays open and goes on when it is back
@@ -85,11 +89,11 @@ class EventStream(Response):
                 self._position = chunk.end
                 if chunk.data:
                     self._sent(chunk.frames)
+                    spoke = time()
                     yield chunk.data
                 continue
-            found, _ = await asyncio.wait((news, closing), timeout=self._ping_s, return_when=asyncio.FIRST_COMPLETED)
-            if not found:
-                yield _PING
+            left = max(0.0, spoke + self._ping_s - time())
+            await asyncio.wait((news, closing), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         yield _CLOSING
 
     def _over(self) -> bytes | None:

@@ -134,6 +134,24 @@ async def test_silence_is_filled_with_comments(http: httpx.AsyncClient, bus: Bus
     assert comments.count(": ping") >= 2
 
 
+async def test_news_of_other_kinds_are_silence_too(http: httpx.AsyncClient, bus: Bus) -> None:
+    """A client that asked for states alone hears pings while the run streams text."""
+    writer = await Writer(bus).begin()
+    comments: list[str] = []
+
+    async def watch() -> None:
+        async for _ in events(http, f"/runs/{writer.run}/events?kinds=state", comments):
+            pass
+
+    watching = asyncio.create_task(watch())
+    for _ in range(14):
+        await writer.write(writer.event())
+        await asyncio.sleep(0.1)
+    await writer.to(Status.COMPLETED)
+    await asyncio.wait_for(watching, 10)
+    assert comments.count(": ping") >= 2
+
+
 async def test_a_write_stored_twice_is_shown_once(http: httpx.AsyncClient, bus: Bus) -> None:
     writer = await Writer(bus).begin()
     twice, other = writer.event(), writer.event()
