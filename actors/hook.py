@@ -90,7 +90,7 @@ def hook(fn: F | None = None, /, *, name: str | None = None, retries: Retry = DE
         if not title or len(title) > 100:
             raise InvalidInput(f"hook {fn!r} needs a name of 1 to 100 characters: @hook(name=…)")
         before = _hooks.get(title)
-        if before is not None and _where(before.fn) != _where(fn):
+        if before is not None and not _same(before.fn, fn):
             raise InvalidInput(
                 f"two hooks are called {title!r}: {_where(before.fn)} and {_where(fn)}; give one another name with "
                 "@hook(name=…)"
@@ -100,6 +100,13 @@ def hook(fn: F | None = None, /, *, name: str | None = None, retries: Retry = DE
         return fn
 
     return register if fn is None else register(fn)
+
+
+def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether both come from one definition: a module may be imported again, also under another name."""
+    codes = [getattr(fn, "__code__", None) for fn in (one, other)]
+    places = [(code.co_filename, code.co_firstlineno) if code else None for code in codes]
+    return _where(one) == _where(other) or (places[0] is not None and places[0] == places[1])
 
 
 def _where(fn: Callable[..., Any]) -> str:

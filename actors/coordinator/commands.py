@@ -123,7 +123,13 @@ class Commands:
         applied = await self.apply(run, Lost(worker, attempt))
         after = applied.loaded.record if applied.verdict == "changed" and applied.loaded else None
         if before and after and before.worker == worker and before.attempt == after.attempt and before.lease:
-            await self._carrier.gates.forget(before.lease)
+            await self._drop_work(run, before.lease)
+
+    async def _drop_work(self, run: str, sequence: int) -> None:
+        """Takes a work message away, if it is that run's: a number in a record may be older than the stream."""
+        stored = await reads.by_sequence(self._bus, self._bus.subjects.work_stream, sequence)
+        if stored is not None and run.encode() in stored.data:
+            await self._carrier.gates.forget(sequence)
 
     async def _cancel(self, command: Command) -> RunRecord | None:
         order = CancelOrder(action=command.action, scope=command.scope, by=command.by)

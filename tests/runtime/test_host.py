@@ -12,7 +12,6 @@ from callboard.actors.actor import Actor, QueueSource, RpcSource, SignalSource, 
 from callboard.actors.context import ActorContext
 from callboard.runtime.config import RuntimeSettings
 from callboard.runtime.host import Host
-from callboard.runtime.mailbox import Mailbox
 from callboard.runtime.nats_server import ServerProcess
 from callboard.runtime.presence import HostBeat
 from callboard.store.deadletters import DeadLetters
@@ -264,40 +263,3 @@ async def test_drain_works_with_the_broker_gone(bus: Bus, host: Host, system: Sy
         assert system.life == ["started", "stopping", "stopped"]
     finally:
         await asyncio.to_thread(nats.start)
-
-
-async def test_a_delivery_costs_little_more_than_its_task() -> None:
-    """The mailbox without a key against a bare task, the faster of several rounds of each."""
-    ended = 0
-
-    async def handle(item: int) -> None:
-        return None
-
-    def done(item: int, error: BaseException | None) -> None:
-        nonlocal ended
-        ended += 1
-
-    async def bare() -> float:
-        tasks: set[asyncio.Task[None]] = set()
-        begun = time.perf_counter()
-        for n in range(5000):
-            task = asyncio.create_task(handle(n))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-        while tasks:
-            await asyncio.sleep(0)
-        return time.perf_counter() - begun
-
-    async def boxed() -> float:
-        box = Mailbox(handle, done, 10_000, 1)
-        begun = time.perf_counter()
-        for n in range(5000):
-            box.put(None, n)
-        while len(box):
-            await asyncio.sleep(0)
-        return time.perf_counter() - begun
-
-    plain = min([await bare() for _ in range(7)])
-    ours = min([await boxed() for _ in range(7)])
-    assert (ours - plain) / 5000 * 1e6 < 10, f"{(ours - plain) / 5000 * 1e6:.1f} µs"
-    print(f"{plain / 5000 * 1e6:.2f} µs a bare task, {(ours - plain) / 5000 * 1e6:.2f} µs more through the mailbox")
