@@ -222,7 +222,8 @@ async def _unfit(task: asyncio.Task[Any]) -> CallboardError:
     error = None if task.cancelled() else task.exception()
     if isinstance(error, FATAL):
         return error
-    return await asyncio.get_running_loop().create_future()
+    never: asyncio.Future[CallboardError] = asyncio.get_running_loop().create_future()
+    return await never
 
 
 async def _ended(task: asyncio.Task[Any], *, drained: bool) -> None:
