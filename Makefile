@@ -82,7 +82,7 @@ down: $(STAMP)demo ## stop what `make up` started
 test: $(STAMP)test ## run the test suite
 	@$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not chaos and not proof" $(ARGS)
 
-proof: $(STAMP)test ## every crash point, and a minute of chaos
+proof: $(STAMP)test ## every crash point, long runs under kills and load, a minute of chaos
 	@$(PY) -m pytest -m "chaos or proof" $(ARGS)
 
 imports: $(STAMP)test ## check who imports whom, and the public names

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from callboard import Context, agent
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
@@ -40,6 +42,7 @@ async def dozer(ctx: Context, seconds: float) -> str:
     return "awake"
 
 
+@pytest.mark.proof
 async def test_no_false_alarms_while_two_hundred_runs_are_under_way(settings: BrokerSettings, bus: Bus) -> None:
     async with company(settings, bus, [leaf, branch, dozer], coordinators=2, patience_s=0.1) as troupe:
         await troupe.worker(leaf, branch, dozer, patience_s=0.1)

@@ -44,6 +44,7 @@ async def all_in(receiver: Receiver, runs: set[str], within_s: float, whole: Sys
 
 @pytest.mark.crash
 @pytest.mark.system
+@pytest.mark.proof
 async def test_a_deliverer_killed_again_and_again_loses_nothing(whole: System, receiver: Receiver, secret: str) -> None:
     """Also while the receiver is down for a part of the time, and refuses for another."""
     receiver.delay_s = 0.02
