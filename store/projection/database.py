@@ -89,6 +89,9 @@ class Database:
         except sqlite3.Error as error:
             await connection.close()
             raise error_of(error, self.path) from error
+        except BaseException:
+            connection.stop()  # its thread would keep a process that was told to end from ending
+            raise
         return connection
 
     async def _migrate(self) -> None:
