@@ -34,12 +34,17 @@ async def record(url: str, name: str) -> dict[str, Any]:
     return {"run": ended.id, "agent": name, "salt": bus.salt, "result": result, "log": log}
 
 
+def _neutral(text: str) -> str:
+    """The history without the folder of the checkout, which stands in tracebacks."""
+    return text.replace(f"{FOLDER.parents[1]}/", "callboard/")
+
+
 def main() -> None:
     """Writes the histories of the named agents."""
     for name in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as folder, private_server(Path(folder)) as server:
             history = asyncio.run(record(server.url, name))
-        (FOLDER / f"{name}.json").write_text(json.dumps(history, indent=1) + "\n")
+        (FOLDER / f"{name}.json").write_text(_neutral(json.dumps(history, indent=1)) + "\n")
 
 
 if __name__ == "__main__":
