@@ -10,22 +10,37 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
 __all__ = ["main"]
 
+_LINGER_S = 1.0
 _ROLES = frozenset({"coordinator", "gateway", "projector", "worker"})
 
 
 def main() -> None:
     """Runs the command line and exits with its code (docs/cli.md lists them)."""
-    if _ROLES.intersection(sys.argv[1:]):  # a role that is told to stop while it loads has nothing to hand back
+    is_role = bool(_ROLES.intersection(sys.argv[1:]))
+    if is_role:  # one that is told to stop while it loads has nothing to hand back
         signal.signal(signal.SIGTERM, _not_begun)
     try:
         from .app import app
     except KeyboardInterrupt:  # while still loading
         sys.exit(130)
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if is_role and isinstance(end.code, int | None):
+            _end_in_time(end.code or 0)
+        raise
+
+
+def _end_in_time(code: int) -> None:
+    """The role is done: threads of others (a step left behind, a driver's) keep its process for a second at most."""
+    timer = threading.Timer(_LINGER_S, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
 
 
 def _not_begun(_signal: int, _frame: FrameType | None) -> None:

@@ -35,7 +35,6 @@ from .wording import masked
 log = logging.getLogger(__name__)
 
 _BACKOFF_S = 0.2
-_LINGER_S = 1.0
 _BACKOFF_MAX_S = 5.0
 FATAL = (ServerTooOld, JetStreamDisabled)
 
@@ -81,18 +80,9 @@ def run_role(
             return exit_code(error)
 
     try:
-        code = run_process(guarded, where.runtime.grace_s)
+        return run_process(guarded, where.runtime.grace_s)
     finally:
         end_telemetry()
-    _end_in_time(code)
-    return code
-
-
-def _end_in_time(code: int) -> None:
-    """The process is done: threads of others (a step that was left behind, a driver's) do not keep it."""
-    timer = threading.Timer(_LINGER_S, os._exit, (code,))
-    timer.daemon = True
-    timer.start()
 
 
 def _end_with_stdin() -> None:
