@@ -38,7 +38,7 @@ from ...topics.messages import (
 )
 from ...topics.pull import Delivery
 from ...topics.subjects import require_token
-from . import delay, placing, terms
+from . import delay, first_record, placing, terms
 from .carrier import Carrier
 from .effects import Dispatch
 from .fingerprint import fingerprint
@@ -136,27 +136,9 @@ class Intake:
 
     async def sibling(self, record: RunRecord, agent: str) -> None:
         """The run of a further agent that serves the topic of a task which had to wait for its first one."""
-        run = derived_run_id(self._bus.salt, 0, record.id, agent)
-        now = units.now()
-        sibling = RunRecord(
-            id=run,
-            root=run,
-            agent=agent,
-            status=Status.QUEUED,
-            input=record.input,
-            created_at=now,
-            updated_at=now,
-            topic=record.topic,
-            thread=record.thread,
-            metadata=record.metadata,
-            key=record.key,
-            fingerprint=record.fingerprint,
-            dispatch=1,
-            trace=self._tracing.came_with(record),
-            deadline_at=record.deadline_at,
-            priority=record.priority,
-        )
-        await self._create(terms.settled(sibling, self._routing.agent(agent)))
+        run, trace = derived_run_id(self._bus.salt, 0, record.id, agent), self._tracing.came_with(record)
+        info = self._routing.agent(agent)
+        await self._create(first_record.of_sibling(record, run, agent, info, trace, units.now()))
 
     def _check(self, request: TaskRequest) -> None:
         if bool(request.agent) == bool(request.topic):
@@ -183,36 +165,7 @@ class Intake:
         return msgspec.structs.replace(request, run=run)
 
     def _record(self, request: TaskRequest, run: str, agent: str, mark: str | None) -> RunRecord:
-        now = units.now()
-        info = self._routing.agent(agent)
-        reason = None
-        if not agent:
-            reason = f"no agent serves topic {request.topic!r} yet; start a worker that does"
-        elif info is None:
-            reason = f"no worker has registered agent {agent!r} yet; start one"
-        wake_at = delay.to_come(request.run_at, now)
-        if wake_at is not None:
-            reason = f"begins at {wake_at:%Y-%m-%d %H:%M:%S} UTC" + (f"; {reason}" if reason else "")
-        record = RunRecord(
-            id=run,
-            root=root_of(run),
-            agent=agent,
-            status=Status.QUEUED,
-            input=request.payload,
-            created_at=now,
-            updated_at=now,
-            topic=request.topic,
-            thread=request.thread,
-            metadata=request.metadata,
-            key=request.key,
-            fingerprint=mark,
-            dispatch=1,
-            reason=reason,
-            wake_at=wake_at,
-            trace=request.trace,
-            priority=request.priority,
-        )
-        return terms.settled(record, info, request)
+        return first_record.of_request(request, run, agent, self._routing.agent(agent), mark, units.now())
 
     async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """The record and its work message, written side by side; whichever of the two is lost is written again."""
@@ -295,25 +248,7 @@ class Intake:
         require_token("agent", child.agent)
         if not is_run_id(child.run) or root_of(child.run) != parent.root:
             raise InvalidInput(f"{child.run!r} is no child id below {parent.root}", run=child.run)
-        info = self._routing.agent(child.agent)
-        record = RunRecord(
-            id=child.run,
-            root=parent.root,
-            parent=parent.id,
-            agent=child.agent,
-            status=Status.QUEUED,
-            input=child.input,
-            created_at=now,
-            updated_at=now,
-            thread=parent.thread,
-            metadata=child.metadata,
-            dispatch=1,
-            detached=child.detached,
-            trace=child.trace or parent.trace,
-            priority=parent.priority,
-            reason=None if info else f"no worker has registered agent {child.agent!r} yet; start one",
-        )
-        return terms.settled(record, info)
+        return first_record.of_child(parent, child, self._routing.agent(child.agent), now)
 
 
 def _retrieved(done: asyncio.Future[int]) -> None:

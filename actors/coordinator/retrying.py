@@ -14,7 +14,7 @@ from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, NotFound
 from ...topics.ids import derived_run_id, require_run_id
 from ...topics.messages import RunRecord, Status
-from . import placing, terms
+from . import first_record, placing
 from .carrier import Carrier
 from .ledger import Ledger
 from .routing import Routing
@@ -82,25 +82,7 @@ class Retrying:
             )
 
     async def _created(self, before: RunRecord, name: str) -> Loaded:
-        now, info = units.now(), self._routing.agent(before.agent)
-        record = RunRecord(
-            id=name,
-            root=name,
-            agent=before.agent,
-            status=Status.QUEUED,
-            input=before.input,
-            created_at=now,
-            updated_at=now,
-            topic=before.topic,
-            thread=before.thread,
-            metadata=before.metadata,
-            dispatch=1,
-            reason=f"retries run {before.id}",
-            trace=self._tracing.came_with(before),
-            retry=info.retry if info else before.retry,
-            timeout_s=info.timeout_s if info else before.timeout_s,
-            priority=before.priority,
-        )
-        record = terms.settled(record, info)
+        info, trace = self._routing.agent(before.agent), self._tracing.came_with(before)
+        record = first_record.of_retry(before, name, info, trace, units.now())
         first = placing.ensured(going_on(record, before))
         return (await self._ledger.create(self._tracing.placed(first)))[1]

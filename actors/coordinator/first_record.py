@@ -1,0 +1,131 @@
+"""The record of a new run, whatever it comes from: a request, a task that waited, a parent, a run that is retried.
+
+Pure: nothing is written here, and how the run comes into its thread is seen to afterwards (`placing`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...topics.ids import root_of
+from ...topics.messages import AgentInfo, ChildRequest, Payload, RunRecord, Status, TaskRequest
+from . import delay, terms
+
+
+def of_request(
+    request: TaskRequest, run: str, agent: str, info: AgentInfo | None, mark: str | None, now: datetime
+) -> RunRecord:
+    """The run of a request by `agent` (empty: nobody is known to serve its topic), with the digest of the request."""
+    wake_at = delay.to_come(request.run_at, now)
+    return _new(
+        run,
+        agent,
+        request.payload,
+        info,
+        now,
+        request,
+        topic=request.topic,
+        thread=request.thread,
+        metadata=request.metadata,
+        key=request.key,
+        fingerprint=mark,
+        wake_at=wake_at,
+        trace=request.trace,
+        priority=request.priority,
+        reason=_why_it_waits(request.topic, agent, info, wake_at),
+    )
+
+
+def of_sibling(
+    first: RunRecord, run: str, agent: str, info: AgentInfo | None, trace: str | None, now: datetime
+) -> RunRecord:
+    """The run of a further agent that serves the topic of a task, whose run is `first`."""
+    return _new(
+        run,
+        agent,
+        first.input,
+        info,
+        now,
+        topic=first.topic,
+        thread=first.thread,
+        metadata=first.metadata,
+        key=first.key,
+        fingerprint=first.fingerprint,
+        trace=trace,
+        deadline_at=first.deadline_at,
+        priority=first.priority,
+    )
+
+
+def of_child(parent: RunRecord, child: ChildRequest, info: AgentInfo | None, now: datetime) -> RunRecord:
+    """A child that a running attempt starts."""
+    return _new(
+        child.run,
+        child.agent,
+        child.input,
+        info,
+        now,
+        parent=parent.id,
+        thread=parent.thread,
+        metadata=child.metadata,
+        detached=child.detached,
+        trace=child.trace or parent.trace,
+        priority=parent.priority,
+        reason=_why_it_waits(None, child.agent, info, None),
+    )
+
+
+def of_retry(before: RunRecord, run: str, info: AgentInfo | None, trace: str | None, now: datetime) -> RunRecord:
+    """The run that takes up `before`, which has ended without a result."""
+    return _new(
+        run,
+        before.agent,
+        before.input,
+        info,
+        now,
+        topic=before.topic,
+        thread=before.thread,
+        metadata=before.metadata,
+        reason=f"retries run {before.id}",
+        trace=trace,
+        retry=before.retry,
+        timeout_s=before.timeout_s,
+        priority=before.priority,
+    )
+
+
+def _new(
+    run: str,
+    agent: str,
+    input: Payload,
+    info: AgentInfo | None,
+    now: datetime,
+    request: TaskRequest | None = None,
+    **more: Any,
+) -> RunRecord:
+    """What all have in common: queued, with its first work message owed, on the terms of its agent's registration."""
+    record = RunRecord(
+        id=run,
+        root=root_of(run),
+        agent=agent,
+        status=Status.QUEUED,
+        input=input,
+        created_at=now,
+        updated_at=now,
+        dispatch=1,
+    )
+    return terms.settled(replace(record, **more), info, request)
+
+
+def _why_it_waits(topic: str | None, agent: str, info: AgentInfo | None, wake_at: datetime | None) -> str | None:
+    reason = None
+    if not agent:
+        reason = f"no agent serves topic {topic!r} yet; start a worker that does"
+    elif info is None:
+        reason = f"no worker has registered agent {agent!r} yet; start one"
+    if wake_at is None:
+        return reason
+    return f"begins at {wake_at:%Y-%m-%d %H:%M:%S} UTC" + (f"; {reason}" if reason else "")
