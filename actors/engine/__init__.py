@@ -9,8 +9,9 @@ attempt ── context ── parts ─┬─ places      where in the code an o
 """
 
 from .attempt import Attempt
-from .context import Child, Context
+from .context import Context
 from .errors import AttemptEnded, ChildFailed, EngineError, JournalMismatch, StepFailed, StepTimeout
+from .kin import Child
 from .place import number_branches
 from .thread import Said, ThreadHandle
 

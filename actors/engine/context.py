@@ -7,55 +7,31 @@ import hashlib
 import logging
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar
 
 import msgspec
 
-from ...topics import codec, trace, units
+from ...topics import codec, units
 from ...topics.errors import InvalidInput
-from ...topics.ids import child_run_id
 from ...topics.messages import (
     Artifact,
-    ChildRequest,
-    ChildState,
     Event,
     Payload,
     RunRecord,
-    Status,
     Step,
 )
-from ..agent import Agent, Retry
 from .artifact import made_artifact
-from .children import ChildCall, ChildOptions, require_valid
-from .errors import ChildFailed
-from .hold import Group
-from .outside import Outside
-from .steps import NO_RETRY, result_type
+from .kin import Kin
 from .thread import ThreadHandle
-from .tracing import step_span
 
 T = TypeVar("T")
 _SHORT_S = 2.0
 """A sleep up to this long keeps its process."""
 
 
-class Child:
-    """A child run that was started. Await `result()` for its outcome, in this attempt or a later one."""
-
-    def __init__(self, context: Context, run: str, agent: str, type_: Any) -> None:
-        self._context, self._type = context, type_
-        self.id = run
-        """The child's run id."""
-        self.agent = agent
-
-    def result(self) -> ChildCall[Any]:
-        """The child's result, typed as for `ctx.call`. Raises ChildFailed."""
-        return ChildCall(lambda group: self._context.child_result(self.id, group, self._type))
-
-
-class Context(Outside):
+class Context(Kin):
     """The handle of one attempt. Everything durable is fenced: an attempt that lost its run cannot write.
 
     Operations are journaled by their place in the code (see `place`): after a takeover or a suspension the
@@ -79,166 +55,6 @@ class Context(Outside):
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that adds `run_id`, `attempt` and `agent` to its records."""
         return self._parts.logger
-
-    # -- steps --------------------------------------------------------------------------------------------------
-
-    @overload
-    def step(
-        self,
-        fn: Callable[..., Awaitable[T]],
-        /,
-        *args: Any,
-        name: str | None = ...,
-        retries: Retry = ...,
-        timeout: timedelta | None = ...,
-        returns: Any = ...,
-        **kwargs: Any,
-    ) -> Coroutine[Any, Any, T]: ...
-    @overload
-    def step(
-        self,
-        fn: Callable[..., T],
-        /,
-        *args: Any,
-        name: str | None = ...,
-        retries: Retry = ...,
-        timeout: timedelta | None = ...,
-        returns: Any = ...,
-        **kwargs: Any,
-    ) -> Coroutine[Any, Any, T]: ...
-    def step(
-        self,
-        fn: Callable[..., Any],
-        /,
-        *args: Any,
-        name: str | None = None,
-        retries: Retry = NO_RETRY,
-        timeout: timedelta | None = None,
-        returns: Any = None,
-        **kwargs: Any,
-    ) -> Coroutine[Any, Any, Any]:
-        """Calls `fn(*args, **kwargs)` once and journals its result; a sync function runs in a thread.
-
-        `name` defaults to the function's. `returns` (default: the annotation) is the type in which the result
-        comes back; it is the same value in every attempt. The step is durable when this returns; a crash between
-        the function's end and its journal entry executes it again (at least once). Raises StepFailed with the
-        function's error, after `retries`; StepTimeout as its cause; EncodeError as its cause when the result
-        cannot be carried."""
-        place = self._place()
-        title = name or getattr(fn, "__name__", None) or type(fn).__name__
-        type_ = result_type(fn) if returns is None else returns
-        return self._step(place, title, fn, args, kwargs, retries, timeout, type_)
-
-    async def _step(
-        self,
-        place: str,
-        name: str,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        retries: Retry,
-        timeout: timedelta | None,
-        type_: Any,
-    ) -> Any:
-        self._parts.check()
-        if not trace.enabled() or self._parts.steps.recorded(place, name) is not None:
-            return await self._parts.steps.run(place, name, fn, args, kwargs, retries, timeout, type_)
-        with step_span(self._parts.record, name, place):
-            return await self._parts.steps.run(place, name, fn, args, kwargs, retries, timeout, type_)
-
-    # -- children -----------------------------------------------------------------------------------------------
-
-    @overload
-    def call(self, agent: Agent[T], input: Any = ..., **options: Unpack[ChildOptions]) -> ChildCall[T]: ...
-    @overload
-    def call(
-        self, agent: str, input: Any = ..., *, returns: type[T], **options: Unpack[ChildOptions]
-    ) -> ChildCall[T]: ...
-    @overload
-    def call(self, agent: str, input: Any = ..., **options: Unpack[ChildOptions]) -> ChildCall[Any]: ...
-    def call(
-        self, agent: str | Agent[Any], input: Any = None, *, returns: Any = None, **options: Unpack[ChildOptions]
-    ) -> ChildCall[Any]:
-        """A child run of another agent; awaiting gives its result. See `ChildOptions` for metadata, thread, policy.
-
-        The result is typed by `returns`, else by the agent if this process knows it, else plain JSON. While it is
-        waited for, the run may be suspended and hold no worker. Raises ChildFailed: a child's failure is data for
-        its parent."""
-        name, type_ = self._parts.agent(agent, returns)
-        place, data = self._place(), codec.encode(input)
-
-        async def started(group: Group) -> Any:
-            state = await self._start(place, name, data, options, detached=False)
-            if state.status.value == "completed" or state.error is not None:
-                return await self._outcome(state, type_)
-            return await self.child_result(state.run, group, type_)
-
-        return ChildCall(started)
-
-    async def start(
-        self,
-        agent: str | Agent[Any],
-        input: Any = None,
-        *,
-        detached: bool = False,
-        returns: Any = None,
-        **options: Unpack[ChildOptions],
-    ) -> Child:
-        """Starts a child run and returns once it is durable. A detached child is not stopped with its parent."""
-        name, type_ = self._parts.agent(agent, returns)
-        place = self._place()
-        state = await self._start(place, name, codec.encode(input), options, detached=detached)
-        return Child(self, state.run, name, type_)
-
-    async def _start(self, place: str, agent: str, data: bytes, options: ChildOptions, *, detached: bool) -> ChildState:
-        parts = self._parts
-        parts.check()
-        require_valid(options, parts.record, detached)
-        run, title = child_run_id(parts.record.id, place), f"call:{agent}"
-        known = parts.steps.recorded(place, title, "child")
-        before = known.child if known is not None and known.child != run else None
-        if known is None:
-            self._note_child(place, title, run)
-        value = await parts.blobs.payload(data)
-        request = ChildRequest(
-            run=run, agent=agent, input=value, detached=detached, trace=trace.traceparent(), retry_of=before, **options
-        )
-        state = await parts.children.start(request)
-        if before is not None and state.run == run:  # not the result of the run that is retried, but a retry of it
-            self._note_child(place, title, run)
-        return state
-
-    def _note_child(self, place: str, title: str, run: str) -> None:
-        parts = self._parts
-        entry = Step(
-            at=place, name=title, attempt=parts.record.attempt, n=parts.writer.number(), kind="child", child=run
-        )
-        parts.writer.put("step", entry)
-
-    async def child_result(self, run: str, group: Group, type_: Any) -> Any:
-        """The result of a started child; what `Child.result` and `call` stand on."""
-        self._parts.check()
-        return await self._outcome(await self._parts.children.result(run, group), type_)
-
-    async def _outcome(self, state: ChildState, type_: Any) -> Any:
-        if state.status is not Status.COMPLETED:
-            raise ChildFailed(state.run, state.agent, state.status, state.error)
-        return codec.decode(await self._parts.blobs.value(state.result or Payload()), type_)
-
-    async def gather(self, *awaitables: Awaitable[Any], return_exceptions: bool = False) -> list[Any]:
-        """The results of all, in order, like `asyncio.gather`; child calls among them are waited for together, so
-        that a suspended run wakes once when they have all ended. With `return_exceptions` a failure stands in the
-        list."""
-        group = Group()
-        for one in awaitables:
-            if isinstance(one, ChildCall):
-                one.group = group
-        tasks = [asyncio.ensure_future(one) for one in awaitables]
-        try:
-            return list(await asyncio.gather(*tasks, return_exceptions=return_exceptions))
-        finally:
-            for task in tasks:
-                task.cancel()
 
     # -- time and chance ----------------------------------------------------------------------------------------
 

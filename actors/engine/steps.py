@@ -100,6 +100,20 @@ def fatal_places(error: BaseException | None) -> list[str]:
     return fatal_places(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
 
 
+class StepCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What `ctx.step` was asked to do, and where in the code."""
+
+    place: str
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    retries: Retry
+    timeout: timedelta | None
+    returns: Any
+    """The type in which the result comes back."""
+
+
 class Steps:
     """Executes and remembers the steps of one attempt."""
 
@@ -138,58 +152,39 @@ class Steps:
             raise StepFailed(entry.name, entry.error, entry.at)
         return codec.decode(await self._blobs.value(entry.value or Payload()), type_)
 
-    async def run(
-        self,
-        place: str,
-        name: str,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        retries: Retry,
-        timeout: timedelta | None,
-        type_: Any,
-    ) -> Any:
+    async def run(self, call: StepCall) -> Any:
         """Executes the step, unless it is recorded; returns what any later attempt will return."""
-        found = self.recorded(place, name)
+        found = self.recorded(call.place, call.name)
         if found is not None:
-            return await self.value(found, type_)
+            return await self.value(found, call.returns)
         began = time.perf_counter()
-        notice = asyncio.get_running_loop().call_later(_LONG_S, self._say_started, place, name)
+        notice = asyncio.get_running_loop().call_later(_LONG_S, self._say_started, call)
         try:
             with self._hold.working():
-                result = await self._execute(place, name, fn, args, kwargs, retries, timeout)
+                result = await self._execute(call)
                 data = codec.encode(result)
                 value = await self._blobs.payload(data)
         except Exception as error:
             notice.cancel()
             info = msgspec.structs.replace(failure(error), retryable=self._covers(error))
-            await self._write(self._entry(place, name, began, error=info, status="failed"))
-            raise StepFailed(name, info, place) from error
+            await self._write(self._entry(call, began, error=info, status="failed"))
+            raise StepFailed(call.name, info, call.place) from error
         finally:
             notice.cancel()
         self.executed += 1
         crash.point("worker.before-step-write")
-        await self._write(self._entry(place, name, began, value=value))
+        await self._write(self._entry(call, began, value=value))
         crash.point("worker.after-step-write")
-        same = type(result) in _SCALARS and (type_ is type(result) or type_ is Any)
-        return result if same else codec.decode(data, type_)
+        same = type(result) in _SCALARS and (call.returns is type(result) or call.returns is Any)
+        return result if same else codec.decode(data, call.returns)
 
-    async def _execute(
-        self,
-        place: str,
-        name: str,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        retries: Retry,
-        timeout: timedelta | None,
-    ) -> Any:
-        tries = 0
+    async def _execute(self, call: StepCall) -> Any:
+        retries, tries = call.retries, 0
         while True:
             tries += 1
             try:
-                with self._places.inside(place):
-                    return await self._call(name, fn, args, kwargs, timeout)
+                with self._places.inside(call.place):
+                    return await self._call(call.name, call.fn, call.args, call.kwargs, call.timeout)
             except Exception as error:
                 if tries >= retries.max_attempts or not retries.covers(error):
                     raise
@@ -200,17 +195,16 @@ class Steps:
 
     def _entry(
         self,
-        place: str,
-        name: str,
+        call: StepCall,
         began: float,
         value: Payload | None = None,
         error: ErrorInfo | None = None,
-        status: typing.Literal["done", "failed", "started"] = "done",
+        status: typing.Literal["done", "failed"] = "done",
     ) -> Step:
         elapsed = round((time.perf_counter() - began) * 1000, 3)
         return Step(
-            at=place,
-            name=name,
+            at=call.place,
+            name=call.name,
             attempt=self._attempt,
             n=self._writer.number(),
             status=status,
@@ -219,10 +213,9 @@ class Steps:
             ms=elapsed,
         )
 
-    def _say_started(self, place: str, name: str) -> None:
-        self._writer.put(
-            "step", Step(at=place, name=name, attempt=self._attempt, n=self._writer.number(), status="started")
-        )
+    def _say_started(self, call: StepCall) -> None:
+        entry = Step(at=call.place, name=call.name, attempt=self._attempt, n=self._writer.number(), status="started")
+        self._writer.put("step", entry)
 
     async def _write(self, entry: Step) -> None:
         await self._writer.put("step", entry)

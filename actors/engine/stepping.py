@@ -1,0 +1,81 @@
+"""`ctx.step`: functions of the author's, called once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar, overload
+
+from ...topics import trace
+from ..agent import Retry
+from .outside import Outside
+from .steps import NO_RETRY, StepCall, result_type
+from .tracing import step_span
+
+T = TypeVar("T")
+
+
+class Stepping(Outside):
+    """The part of a context by which an agent calls functions whose results are journaled."""
+
+    @overload
+    def step(
+        self,
+        fn: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        name: str | None = ...,
+        retries: Retry = ...,
+        timeout: timedelta | None = ...,
+        returns: Any = ...,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def step(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        name: str | None = ...,
+        retries: Retry = ...,
+        timeout: timedelta | None = ...,
+        returns: Any = ...,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
+    def step(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str | None = None,
+        retries: Retry = NO_RETRY,
+        timeout: timedelta | None = None,
+        returns: Any = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Calls `fn(*args, **kwargs)` once and journals its result; a sync function runs in a thread.
+
+        `name` defaults to the function's. `returns` (default: the annotation) is the type in which the result
+        comes back; it is the same value in every attempt. The step is durable when this returns; a crash between
+        the function's end and its journal entry executes it again (at least once). Raises StepFailed with the
+        function's error, after `retries`; StepTimeout as its cause; EncodeError as its cause when the result
+        cannot be carried."""
+        call = StepCall(
+            place=self._place(),
+            name=name or getattr(fn, "__name__", None) or type(fn).__name__,
+            fn=fn,
+            args=args,
+            kwargs=kwargs,
+            retries=retries,
+            timeout=timeout,
+            returns=result_type(fn) if returns is None else returns,
+        )
+        return self._step(call)
+
+    async def _step(self, call: StepCall) -> Any:
+        steps = self._parts.steps
+        self._parts.check()
+        if not trace.enabled() or steps.recorded(call.place, call.name) is not None:
+            return await steps.run(call)
+        with step_span(self._parts.record, call.name, call.place):
+            return await steps.run(call)
