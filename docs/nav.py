@@ -14,6 +14,7 @@ SECTIONS = {
         "agents",
         "actors",
         "effects",
+        "checkpoints",
         "threads",
         "limits",
         "schedules",

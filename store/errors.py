@@ -2,7 +2,9 @@
 
 StoreError               what is durable is not as it should be
 ├── BlobMissing          the object store does not hold the blob, or not all of it
-└── BlobCorrupt          what it holds is not what was put
+├── BlobCorrupt          what it holds is not what was put
+├── CheckpointMissing    a checkpoint, or a message that holds a part of its state, is gone
+└── CheckpointKeyMissing its values are encrypted with a key that this process does not have
 """
 
 from __future__ import annotations
@@ -34,6 +36,19 @@ class BlobCorrupt(StoreError):
     """The bytes in the object store have another digest or size than the blob. Facts: `blob`, `bucket`."""
 
     code = "blob_corrupt"
+
+
+class CheckpointMissing(StoreError):
+    """The checkpoint, or a message that holds a part of its state, is not in the log: it was pruned, or is older than
+    what is kept. Facts: `run`, `checkpoint`."""
+
+    code = "checkpoint_missing"
+
+
+class CheckpointKeyMissing(StoreError):
+    """A value of a checkpoint is encrypted, and no key that this process has opens it."""
+
+    code = "checkpoint_key_missing"
 
 
 def info_of(error: BaseException) -> ErrorInfo:

@@ -31,3 +31,6 @@ class BrokerSettings(BaseSettings):
     publish_timeout_s: float = Field(5.0, gt=0)
     """After this long without an acknowledgement a write counts as unanswered, and is retried by its own rule."""
     connect_timeout_s: float = Field(10.0, gt=0)
+    checkpoint_keys: SecretStr | None = None
+    """Keys with which the values of checkpoints are encrypted, separated by commas: the first one encrypts, each of
+    them decrypts. Without one they are stored as plain JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -111,6 +111,25 @@ async def by_sequence(bus: Bus, stream: str, sequence: int) -> Stored | None:
     """The message with this sequence."""
     message = await bus.request(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode({"seq": sequence}), _IDLE_S)
     return _single(message, stream)
+
+
+async def by_sequences(bus: Bus, stream: str, sequences: Collection[int]) -> dict[int, Stored]:
+    """Those of the messages with these sequences that there are, asked for all at once."""
+    found: dict[int, Stored] = {}
+    wanted = list(dict.fromkeys(sequences))
+    for start in range(0, len(wanted), _MANY):
+        part = wanted[start : start + _MANY]
+        answers = await asyncio.gather(*(by_sequence(bus, stream, sequence) for sequence in part))
+        found |= {stored.sequence: stored for stored in answers if stored is not None}
+    return found
+
+
+async def leader_by_sequence(bus: Bus, stream: str, sequence: int) -> Stored | None:
+    """The message with this sequence as the stream's leader knows it."""
+    if bus.replicas == 1:
+        return await by_sequence(bus, stream, sequence)
+    answer = await bus.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence}, missing_ok=True)
+    return None if answer is None else _stored(answer["message"])
 
 
 async def many_last(bus: Bus, stream: str, subjects: Sequence[str]) -> dict[str, Stored]:

@@ -4,6 +4,7 @@
 """
 
 from .attention import Notice, Parked, Webhook
+from .checkpoint import Cell, Checkpoint, Label, Source
 from .entries import Artifact, Event, Step
 from .gate import KEYLESS, Gate, Holder
 from .limits import Limits, Priority
@@ -40,6 +41,8 @@ __all__ = [
     "Artifact",
     "BlobRef",
     "CancelOrder",
+    "Cell",
+    "Checkpoint",
     "ChildRequest",
     "ChildState",
     "ChildrenReply",
@@ -57,6 +60,7 @@ __all__ = [
     "Gate",
     "Grant",
     "Holder",
+    "Label",
     "Limits",
     "Notice",
     "Origin",
@@ -71,6 +75,7 @@ __all__ = [
     "RetryPolicy",
     "Ruling",
     "RunRecord",
+    "Source",
     "Status",
     "Step",
     "SubmitReply",

@@ -1,0 +1,57 @@
+"""Checkpoints of runs: everything that can be asked of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from ...topics.bus import Bus
+from ..blobs import Blobs
+from .cell import Cells
+from .history import History
+from .reader import Reader, id_number
+from .scribe import Scribe
+from .state import Saved, State
+
+_DAY_S = 86_400.0
+
+
+class Checkpoints:
+    """Reads and writes `cb.run.{root}.{run}.checkpoint`, and `….checkpoint@{ns}` of subgraphs."""
+
+    def __init__(self, bus: Bus, blobs: Blobs) -> None:
+        self._bus = bus
+        self._cells = Cells(bus, blobs)
+        self.reader = Reader(bus, self._cells)
+
+    async def newest(self, run: str, namespace: str = "") -> Saved | None:
+        """The newest checkpoint, without its values: one direct get."""
+        return await self.reader.newest(run, namespace)
+
+    async def load(self, run: str, checkpoint: str | None = None, namespace: str = "") -> State | None:
+        """A checkpoint with its values, the newest unless `checkpoint` names one; None for a run that has none. What it
+        costs does not depend on the length of the history. Raises as `Reader.state` does."""
+        saved = await (self.newest(run, namespace) if checkpoint is None else self.reader.at(run, checkpoint))
+        return None if saved is None else await self.reader.state(saved)
+
+    def scribe(
+        self, flush: Callable[[], Awaitable[None]], state: State | None = None, clock: Callable[[], float] = time.time
+    ) -> Scribe:
+        """Writes the chain that goes on from `state`, or a new one. `flush` waits until all its sheets are written."""
+        scribe = Scribe(
+            self._cells,
+            self.reader.piece,
+            flush,
+            budget=self._bus.max_payload // 2,
+            kept_s=self._bus.settings.retention_days * _DAY_S,
+            clock=clock,
+        )
+        if state is not None:
+            scribe.resume(state)
+        return scribe
+
+    async def history(
+        self, run: str, *, before: str | None = None, limit: int = 50, namespace: str = ""
+    ) -> list[Saved]:
+        """At most `limit` checkpoints of a run, the newest first, only those before the one with the id `before`."""
+        return await History(self._bus, run, namespace).page(None if before is None else id_number(before), limit)
