@@ -10,6 +10,7 @@ from ..topics.errors import InvalidMessage, NotFound
 from ..topics.ids import require_run_id
 from ..topics.messages import Artifact
 from .blobs import Blobs
+from .errors import naming
 from .journal import Seen, entries
 
 log = logging.getLogger(__name__)
@@ -43,12 +44,13 @@ class Artifacts:
         """The newest version of an artifact and its content. Raises NotFound, BlobMissing, BlobCorrupt, Unavailable."""
         for artifact in await self.list(run):
             if artifact.name == name:
-                return artifact, await self._content(artifact)
+                return artifact, await self._content(run, artifact)
         raise NotFound(f"run {run} has no artifact {name[:80]!r}", run=run, artifact=name)
 
-    async def _content(self, artifact: Artifact) -> bytes:
+    async def _content(self, run: str, artifact: Artifact) -> bytes:
         if artifact.ref is not None:
-            return await self._blobs.get(artifact.ref)
+            with naming(f"artifact {artifact.name[:80]!r}", run):
+                return await self._blobs.get(artifact.ref)
         if artifact.base64 is not None:
             return artifact.base64
         return (artifact.text or "").encode()

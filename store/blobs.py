@@ -27,7 +27,7 @@ from msgspec import UnsetType
 from ..topics import reads
 from ..topics.bus import Bus, fence
 from ..topics.client import head_bytes
-from ..topics.errors import BrokerError, NoResponders, StaleFence, Unavailable, WriteInFlight
+from ..topics.errors import BrokerError, NoResponders, StaleFence, StorageFull, Unavailable, WriteInFlight
 from ..topics.ids import new_token
 from ..topics.messages import BlobRef, Payload
 from ..topics.units import nanoseconds, utc
@@ -94,10 +94,13 @@ def _digest_text(digest: bytes) -> str:
 
 
 class Blobs:
-    """The blobs of an installation, in the bucket `{namespace}_BLOBS`."""
+    """The blobs of an installation, in the bucket `{namespace}_BLOBS`.
 
-    def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
-        self._bus = bus
+    `patient`: a put waits, however long, while the broker is away or has no room. For who has results in hand that
+    would be lost otherwise."""
+
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.time, *, patient: bool = False) -> None:
+        self._bus, self._patient = bus, patient
         self._clock = clock
         self.bucket = bus.subjects.blobs
         self._kept_s = bus.settings.retention_days * _DAY_S
@@ -141,8 +144,9 @@ class Blobs:
         """Stores the bytes and returns when all are acknowledged; bytes that are there already are not sent again.
 
         Where runs are kept for a limited time, a blob is kept at least as long after its last put. Repeats for
-        `patience_s` seconds while the broker is unavailable, then raises Unavailable; raises StorageFull. What a failed
-        or cancelled put has left is completed by the next put of the same bytes."""
+        `patience_s` seconds while the broker is unavailable, then raises Unavailable; raises StorageFull at once. A
+        `patient` one waits in both cases. What a failed or cancelled put has left is completed by the next put of the
+        same bytes."""
         digest = await _sha256(data)
         ref = BlobRef(name=digest.hex(), size=len(data), bucket=self.bucket)
         loop = asyncio.get_running_loop()
@@ -158,9 +162,12 @@ class Blobs:
                 return ref
             except StaleFence:  # what lies on this subject is not the beginning of our bytes: take another
                 nuid = f"{first}-{new_token(8)}"
-            except (Unavailable, WriteInFlight, NoResponders) as error:
-                if loop.time() + delay > deadline:
+            except (Unavailable, WriteInFlight, NoResponders, StorageFull) as error:
+                if not self._patient and (isinstance(error, StorageFull) or loop.time() + delay > deadline):
                     raise
+                log.log(
+                    logging.WARNING if isinstance(error, StorageFull) else logging.DEBUG, "%s waits: %s", ref, error
+                )
                 self._ensured = self._ensured and not isinstance(error, NoResponders)
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)

@@ -9,7 +9,8 @@ StoreError               what is durable is not as it should be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -27,13 +28,14 @@ class StoreError(CallboardError):
 
 
 class BlobMissing(StoreError):
-    """The blob, or a part of it, is not in the object store. Facts: `blob`, `bucket`."""
+    """The blob, or a part of it, is not in the object store. Facts: `blob`, `bucket`, and `run` where one is known."""
 
     code = "blob_missing"
 
 
 class BlobCorrupt(StoreError):
-    """The bytes in the object store have another digest or size than the blob. Facts: `blob`, `bucket`."""
+    """The bytes in the object store have another digest or size than the blob. Facts: as
+    for `BlobMissing`."""
 
     code = "blob_corrupt"
 
@@ -49,6 +51,18 @@ class CheckpointKeyMissing(StoreError):
     """A value of a checkpoint is encrypted, and no key that this process has opens it."""
 
     code = "checkpoint_key_missing"
+
+
+@contextmanager
+def naming(what: str, run: str) -> Iterator[None]:
+    """A blob that cannot be read inside of the block is told of as what it is: `what` (its result, …) of which run."""
+    try:
+        yield
+    except (BlobMissing, BlobCorrupt) as error:
+        if "run" in error.facts:
+            raise
+        message = f"{what} of run {run} cannot be read: {error.message}"
+        raise type(error)(message, **error.facts | {"run": run}) from error
 
 
 def info_of(error: BaseException) -> ErrorInfo:

@@ -12,7 +12,16 @@ import msgspec
 
 from ..topics.bus import Bus
 from ..topics.client import Message, head_bytes
-from ..topics.errors import BrokerError, CallboardError, InvalidMessage, NoResponders, NotFound, ThreadBusy, Unavailable
+from ..topics.errors import (
+    BrokerError,
+    CallboardError,
+    InvalidMessage,
+    NoResponders,
+    NotFound,
+    StorageFull,
+    ThreadBusy,
+    Unavailable,
+)
 from ..topics.ids import new_run_id, new_token, require_run_id
 from ..topics.messages import (
     Alive,
@@ -57,7 +66,9 @@ class Submitter:
 
         While no coordinator answers, the request is repeated for `patience_s` seconds; it names its run or its
         idempotency key (a run id is made here when it has neither), so that a repeated one gives the same run. Raises
-        NoResponders or Unavailable after that, and what a coordinator answered: IdempotencyConflict, InvalidInput …"""
+        NoResponders or Unavailable after that, and at once what a coordinator answered: IdempotencyConflict,
+        InvalidInput …; StorageFull when there is no room, in the log or for the work message: the run may exist then,
+        and asking again with the same id or key is right."""
         if value is not None:
             request = request.carrying(await self._blobs.payload(value))
         if request.run is None and request.key is None:
@@ -156,7 +167,7 @@ class Submitter:
         return found.record
 
     async def _asked(self, name: str, data: bytes, kind: type[Reply], patience_s: float) -> Reply:
-        """Asks a coordinator, again and again while it may help."""
+        """Asks a coordinator, again and again while it may help. That there is no room is told at once."""
         loop = asyncio.get_running_loop()
         deadline, delay = loop.time() + patience_s, 0.02
         while True:
@@ -164,7 +175,7 @@ class Submitter:
                 answer_s = min(_ANSWER_S, max(0.1, deadline - loop.time()))
                 return _reply(await self._bus.request(f"{self._bus.subjects.rpc}.{name}", data, answer_s), kind)
             except CallboardError as error:
-                if not error.retryable or loop.time() + delay > deadline:
+                if not error.retryable or isinstance(error, StorageFull) or loop.time() + delay > deadline:
                     raise
                 log.debug("%s is repeated: %s", name, error)
             await asyncio.sleep(delay * (0.5 + random.random()))

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from .client import Message
-from .errors import BrokerError, StaleFence, StorageFull, Unavailable, WriteInFlight
+from .errors import BrokerError, PayloadTooLarge, StaleFence, StorageFull, Unavailable, WriteInFlight
 
 _WRONG_LAST_SEQUENCE = 10071
 _IN_PROGRESS = {10158, 10164}  # the same message id, another write under the same fence
 _FULL = {10023, 10028, 10047, 10077, 10122}  # resources, storage, memory, store failed, stream bytes
+_TOO_LARGE = 10054  # above the max_msg_size of the stream
 _TIMES_OUT = {408, 503}
 
 
@@ -32,8 +33,8 @@ class _PubAck(msgspec.Struct):
 _decode = msgspec.json.Decoder(_PubAck).decode
 
 
-def settle(future: asyncio.Future[int], message: Message) -> None:
-    """Ends the future of a write by its answer: with the stream sequence, or with the error."""
+def settle(future: asyncio.Future[int], message: Message, subject: str) -> None:
+    """Ends the future of a write on `subject` by its answer: with the stream sequence, or with the error."""
     if future.done():
         return
     if message.status:
@@ -48,7 +49,7 @@ def settle(future: asyncio.Future[int], message: Message) -> None:
     if ack.error is None:
         future.set_result(ack.seq)
     else:
-        future.set_exception(error_of(ack.error, "publish"))
+        future.set_exception(error_of(ack.error, f"publish on {subject}"))
 
 
 def refusal_of(answer: dict[str, Any]) -> Refusal | None:
@@ -64,6 +65,8 @@ def error_of(refusal: Refusal, where: str) -> BrokerError:
         kind = StaleFence
     elif refusal.err_code in _IN_PROGRESS:
         kind = WriteInFlight
+    elif refusal.err_code == _TOO_LARGE:
+        kind = PayloadTooLarge
     elif refusal.err_code in _FULL or "maximum" in refusal.description or "insufficient" in refusal.description:
         kind = StorageFull
     elif refusal.code in _TIMES_OUT:

@@ -82,7 +82,7 @@ class Bus:
         self._up = asyncio.Event()
         self._inbox = f"_INBOX.{new_token(20)}."
         self._token = 0
-        self._acks: dict[str, tuple[asyncio.Future[int], float]] = {}
+        self._acks: dict[str, tuple[asyncio.Future[int], float, str]] = {}
         self._calls: dict[str, Callable[[Message | None], None]] = {}
         self._sweeper: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -206,7 +206,7 @@ class Bus:
 
     def _fail_pending(self, why: str) -> None:
         acks, self._acks = self._acks, {}
-        for future, _ in acks.values():
+        for future, _, _ in acks.values():
             if not future.done():
                 future.set_exception(Unavailable(f"NATS: {why}"))
         calls, self._calls = self._calls, {}
@@ -217,7 +217,7 @@ class Bus:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = self._loop.time()
-            for token, (future, deadline) in list(self._acks.items()):
+            for token, (future, deadline, _) in list(self._acks.items()):
                 if deadline > now:
                     break  # insertion order is deadline order: the timeout is one
                 del self._acks[token]
@@ -244,7 +244,7 @@ class Bus:
             return future
         self._token += 1
         token = str(self._token)
-        self._acks[token] = (future, self._loop.time() + self.settings.publish_timeout_s)
+        self._acks[token] = (future, self._loop.time() + self.settings.publish_timeout_s, subject)
         self.client.write(subject, self._inbox + token, head, data)
         return future
 
@@ -279,7 +279,7 @@ class Bus:
         token = message.subject[len(self._inbox) :]
         entry = self._acks.pop(token, None)
         if entry is not None:
-            ack.settle(entry[0], message)
+            ack.settle(entry[0], message, entry[2])
             return
         call = self._calls.get(token)
         if call is not None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from ...store.blobs import Blobs
+from ...store.errors import naming
 from ...store.journal import Journal
 from ...store.lineage import load_lineage
 from ...store.log import EventLog, Loaded
@@ -157,7 +158,9 @@ class Attempt:
         parts.places.enter()
         args = [Context(parts)]
         if self._agent.takes_input:
-            args.append(codec.decode(await self._blobs.value(record.input), self._agent.input_type))
+            with naming("the input", record.id):
+                data = await self._blobs.value(record.input)
+            args.append(codec.decode(data, self._agent.input_type))
         try:
             result = await self._agent.fn(*args)
         except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process

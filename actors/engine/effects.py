@@ -23,6 +23,7 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.effects import Effect
+from ...store.errors import naming
 from ...store.journal import Journal
 from ...topics import codec, crash
 from ...topics.errors import InvalidInput
@@ -138,7 +139,9 @@ class EffectCalls:
     async def _result(self, entry: Step, call: Call) -> Any:
         if entry.error is not None:
             raise StepFailed(entry.name, entry.error, entry.at)
-        return codec.decode(await self._blobs.value(entry.value or Payload()), call.type_)
+        with naming(f"the result of effect {entry.name!r} ({entry.at})", self._record.id):
+            data = await self._blobs.value(entry.value or Payload())
+        return codec.decode(data, call.type_)
 
     # -- call ---------------------------------------------------------------------------------------------------
 
@@ -293,7 +296,7 @@ class EffectCalls:
         )  # fmt: skip
 
     async def _put(self, entry: Step) -> None:
-        """Writes an entry, also when who waits for it is cancelled. Raises StaleFence, StorageFull, BrokerError."""
+        """Writes an entry, also when who waits for it is cancelled. Raises StaleFence, BrokerError."""
         await asyncio.shield(self._queue(entry))
 
     def _queue(self, entry: Step) -> asyncio.Future[None]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar, Unpack, overload
 
+from ...store.errors import naming
 from ...topics import codec, trace
 from ...topics.ids import child_run_id
 from ...topics.messages import ChildRequest, ChildState, Payload, Status, Step
@@ -110,7 +111,9 @@ class Kin(Stepping):
     async def _outcome(self, state: ChildState, type_: Any) -> Any:
         if state.status is not Status.COMPLETED:
             raise ChildFailed(state.run, state.agent, state.status, state.error)
-        return codec.decode(await self._parts.blobs.value(state.result or Payload()), type_)
+        with naming("the result", state.run):
+            data = await self._parts.blobs.value(state.result or Payload())
+        return codec.decode(data, type_)
 
     async def gather(self, *awaitables: Awaitable[Any], return_exceptions: bool = False) -> list[Any]:
         """The results of all, in order, like `asyncio.gather`; child calls among them are waited for together, so

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...store.blobs import Blobs
-from ...store.errors import info_of
+from ...store.errors import info_of, naming
 from ...store.journal import Journal
 from ...topics import codec, crash
 from ...topics.errors import CallboardError
@@ -130,7 +130,7 @@ class Steps:
     ) -> None:
         self._journal, self._writer, self._blobs, self._hold = journal, writer, blobs, hold
         self._call, self._attempt, self._places, self._covers = call, record.attempt, places, covers
-        self._due = Due.of(record)
+        self._due, self._run = Due.of(record), record.id
         self.executed = 0
         self.remembered = sum(1 for step in journal.steps.values() if step.kind == "step")
 
@@ -150,7 +150,9 @@ class Steps:
         if entry.status == "failed":
             assert entry.error is not None
             raise StepFailed(entry.name, entry.error, entry.at)
-        return codec.decode(await self._blobs.value(entry.value or Payload()), type_)
+        with naming(f"the result of step {entry.name!r} ({entry.at})", self._run):
+            data = await self._blobs.value(entry.value or Payload())
+        return codec.decode(data, type_)
 
     async def run(self, call: StepCall) -> Any:
         """Executes the step, unless it is recorded; returns what any later attempt will return."""

@@ -18,11 +18,12 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.effects import Effect, call_of
+from ...store.errors import naming
 from ...store.journal import Journal
 from ...store.lineage import load_lineage
 from ...store.log import EventLog, Loaded
 from ...topics import codec, crash
-from ...topics.errors import CallboardError, StaleFence, Unavailable, WriteInFlight
+from ...topics.errors import CallboardError, StaleFence, StorageFull, Unavailable, WriteInFlight
 from ...topics.messages import ErrorInfo, RunRecord, Status, Step, encode
 from ..hook import DidNotHappen, Done, Happened, Hook, hook_named
 from .caller import Caller
@@ -110,8 +111,9 @@ class Undo:
 
     async def _done(self, effect: Effect, key: str) -> Done:
         carried = effect.claim.call
-        args, kwargs = call_of(carried, await self._blobs.value(carried) if carried else b"")
-        result = msgspec.json.decode(await self._blobs.value(effect.value)) if effect.value else None
+        with naming(f"effect {effect.name!r}", self._record.id):
+            args, kwargs = call_of(carried, await self._blobs.value(carried) if carried else b"")
+            result = msgspec.json.decode(await self._blobs.value(effect.value)) if effect.value else None
         return Done(
             run=self._record.id, name=effect.name, key=key, effect_key=effect.key, result=result, args=args,
             kwargs=kwargs,
@@ -146,7 +148,7 @@ class Undo:
                 await self._log.append(self._record.id, "effect", encode(entry), self._fence)
             except StaleFence:
                 await self._again()
-            except (Unavailable, WriteInFlight) as error:
+            except (Unavailable, WriteInFlight, StorageFull) as error:
                 log.debug("run %s: write repeated: %s", self._record.id, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _PAUSE_MAX_S)

@@ -2,7 +2,8 @@
 
 The broker refuses a second fenced write on one subject while the first is being replicated; so while one write is
 under way, entries wait, and those of one kind travel in one message. A write whose answer got lost is repeated: its
-entries carry (attempt, n), and readers drop the second copy. A refused fence means that the run is owned by somebody
+entries carry (attempt, n), and readers drop the second copy. While the log is full, entries wait for room: what was
+done is not done again because it could not be written down. A refused fence means that the run is owned by somebody
 else: `on_lost` is called once, and nothing is written any more.
 """
 
@@ -15,13 +16,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...store.log import EventLog
-from ...topics.errors import BrokerError, StaleFence, Unavailable, WriteInFlight
+from ...topics.errors import BrokerError, StaleFence, StorageFull, Unavailable, WriteInFlight
 from ...topics.messages import Artifact, Event, Step, encode
 from .place import apart
 
 log = logging.getLogger(__name__)
 
 Entry = Step | Event | Artifact
+_Passing = Unavailable | WriteInFlight | StorageFull
 _FULL = 1000
 """Entries that may wait; above it `room` makes the writer's callers wait."""
 _PAUSE_S = 0.02
@@ -69,8 +71,8 @@ class Writer:
         return self._n
 
     def put(self, kind: str, entry: Entry) -> asyncio.Future[None]:
-        """Queues an entry; the future is done when it is stored. Raises (by the future) StaleFence, StorageFull,
-        BrokerError."""
+        """Queues an entry; the future is done when it is stored, however long the broker is away or full. Raises, by
+        the future, StaleFence, PayloadTooLarge, BrokerError."""
         done: asyncio.Future[None] = self._loop.create_future()
         done.add_done_callback(_retrieved)
         if self._broken is not None:
@@ -134,14 +136,17 @@ class Writer:
 
     def _written(self, batch: list[_Waiting], data: bytes, done: asyncio.Future[int]) -> None:
         error = done.exception()
-        if isinstance(error, Unavailable | WriteInFlight) and self._broken is None:
+        if isinstance(error, _Passing) and self._broken is None:
             self._retry = apart(self._again(batch, data, error))
         else:
             self._settle(batch, error)
 
     async def _again(self, batch: list[_Waiting], data: bytes, error: BaseException) -> None:
-        pause = _PAUSE_S
-        while isinstance(error, Unavailable | WriteInFlight):
+        pause, warned = _PAUSE_S, False
+        while isinstance(error, _Passing):
+            if isinstance(error, StorageFull) and not warned:
+                log.warning("run %s: its log has no room: it waits: %s", self._run, error)
+                warned = True
             log.debug("run %s: write repeated: %s", self._run, error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)

@@ -8,7 +8,7 @@ import logging
 import msgspec
 
 from ...topics.bus import Bus
-from ...topics.errors import CallboardError, NoResponders, Unavailable
+from ...topics.errors import CallboardError, NoResponders, StorageFull, Unavailable
 from ...topics.messages import (
     Claim,
     ClaimReply,
@@ -63,19 +63,24 @@ class Desk:
     async def hand_in(self, outcome: Outcome) -> OutcomeVerdict:
         """Hands an outcome in; returns once it is durable or known to be stale.
 
-        Without a coordinator it goes to the INBOX as a command, where one will find it."""
+        Without a coordinator it goes to the INBOX as a command, where one will find it; while there is no room for
+        that either, it is offered again and again."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + _PATIENCE_S, _PAUSE_S
-        while loop.time() < deadline:
+        while True:
             try:
+                if loop.time() >= deadline:
+                    return await self._leave(outcome)
                 verdict = await self._outcomes.ask(outcome)
                 if verdict.verdict != "retry":
                     return verdict
             except (NoResponders, Unavailable) as error:
                 log.debug("outcome of %s: %s", outcome.run, error)
+            except StorageFull as error:
+                log.warning("outcome of %s waits for room: %s", outcome.run, error)
+                deadline = loop.time() + _PATIENCE_S
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
-        return await self._leave(outcome)
 
     async def _leave(self, outcome: Outcome) -> OutcomeVerdict:
         command = Command(run=outcome.run, verb="outcome", outcome=outcome)

@@ -82,7 +82,7 @@ class AgentWorker(Actor):
         self._agents = {agent.name: agent for agent in agents}
         self.worker = worker or new_token(12)
         self._concurrency, self._lease_s, self._patience_s = concurrency, lease_s, patience_s
-        self._blobs = Blobs(bus)
+        self._blobs = Blobs(bus, patient=True)
         self._desk = Desk(bus, self.worker)
         self._dead = DeadLetters(bus)
         self._threads = ThreadPoolExecutor(max_workers=concurrency * 2 + 4, thread_name_prefix="callboard-step")

@@ -177,11 +177,13 @@ async def _awaited(session: Session, run: str, limit_s: float | None) -> RunReco
 
 async def _outcome(session: Session, output: Output, record: RunRecord) -> int:
     """Prints how a run ended, and gives the exit code."""
+    from ..store.errors import naming
     from ..topics.messages import Status
     from .console import note
     from .exits import FAILED, OK, UNFINISHED
 
-    result = None if record.result is None else await session.blobs.value(record.result)
+    with naming("the result", record.id):
+        result = None if record.result is None else await session.blobs.value(record.result)
     if output.json:
         raw = None if result is None else msgspec.Raw(result)
         output.record({"run": record.id, "status": record.status, "result": raw, "error": record.error})

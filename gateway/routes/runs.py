@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from opentelemetry.trace import SpanKind
 from pydantic import AwareDatetime
 
+from ...store.errors import naming
 from ...store.journal import Seen, entries
 from ...store.projection import RunFilter
 from ...store.submit import require_taken
@@ -234,7 +235,7 @@ def _steps_in(stored: reads.Stored, seen: Seen) -> list[out.StepOut]:
 async def input_of(run: RunPath, desk: At) -> Response:
     """The value as it was sent, of any size."""
     record = (await desk.link.log.require(run)).record
-    return await _value(desk, record.input)
+    return await _value(desk, record.input, "the input", run)
 
 
 @router.get("/runs/{run}/result", summary="The result of a run", response_class=JSONResponse)
@@ -243,11 +244,12 @@ async def result_of(run: RunPath, desk: At) -> Response:
     record = (await desk.link.log.require(run)).record
     if record.result is None:
         raise NotFound(f"run {run} has no result: it is {record.status}", run=run, run_status=record.status)
-    return await _value(desk, record.result)
+    return await _value(desk, record.result, "the result", run)
 
 
-async def _value(desk: Desk, payload: Payload) -> Response:
-    data = await desk.blobs.value(payload)
+async def _value(desk: Desk, payload: Payload, what: str, run: str) -> Response:
+    with naming(what, run):
+        data = await desk.blobs.value(payload)
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
     except msgspec.MsgspecError as error:

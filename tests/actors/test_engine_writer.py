@@ -12,9 +12,11 @@ from callboard.store.journal import entries
 from callboard.store.log import EventLog
 from callboard.topics import reads
 from callboard.topics.bus import Bus
-from callboard.topics.errors import BrokerError, PayloadTooLarge, StaleFence, StorageFull, Unavailable, WriteInFlight
+from callboard.topics.errors import BrokerError, PayloadTooLarge, StaleFence, Unavailable, WriteInFlight
 from callboard.topics.messages import NOTHING, Event, Payload, RunRecord, Status, Step
 from callboard.topics.units import now
+from tests.actors.company import eventually
+from tests.support.storage import full
 
 RUN = "pen"
 
@@ -117,18 +119,31 @@ async def test_event_that_was_not_stored_is_told_by_the_flush(bus: Bus) -> None:
     writer = await pen.writer()
     append = pen.log.append
 
-    def full(*arguments: object) -> asyncio.Future[int]:
+    def refusing(*arguments: object) -> asyncio.Future[int]:
         pen.log.append = append  # type: ignore[method-assign]
         broken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        broken.set_exception(StorageFull("disk full"))
+        broken.set_exception(BrokerError("refused"))
         return broken
 
-    pen.log.append = full  # type: ignore[method-assign, assignment]
+    pen.log.append = refusing  # type: ignore[method-assign, assignment]
     writer.put("custom", event(writer))
     await writer.put("step", step(writer))
-    with pytest.raises(StorageFull):
+    with pytest.raises(BrokerError, match="refused"):
         await writer.flush()
     assert await pen.stored() == [[2]]
+
+
+async def test_entries_wait_for_room_in_their_order(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    """A full log is no reason to do again what is done: the entries are written once there is room."""
+    pen = Pen(bus)
+    writer = await pen.writer()
+    async with full(bus, bus.subjects.events):
+        writes = [writer.put("step", step(writer)) for _ in range(3)]
+        await eventually(lambda: "has no room" in caplog.text)
+        assert not any(one.done() for one in writes)
+    await asyncio.gather(*writes)
+    await writer.flush()
+    assert [n for group in await pen.stored() for n in group] == [1, 2, 3]
 
 
 async def test_entry_above_the_servers_limit_is_refused_alone(bus: Bus) -> None:

@@ -308,7 +308,8 @@ async def _publish(url: str, subject: str, data: bytes) -> None:
 
 def test_doctor_names_drift_and_waiting_work(cli: Call, installation: Installation, nats: ServerProcess) -> None:
     namespace = installation.env["CALLBOARD_NAMESPACE"]
-    asyncio.run(_drift(nats.url, f"{namespace}_TOPICS", 3600))
+    asyncio.run(_drift(nats.url, f"{namespace}_TOPICS", max_age=int(3600e9)))
+    asyncio.run(_drift(nats.url, f"{namespace}_INBOX", max_msgs=1_000_000))
     assert cli("publish", "nobody-listens", "1").returncode == 0
     assert cli("run", "ghost", "1").returncode == 0
     done = cli("doctor", "--json")
@@ -318,13 +319,16 @@ def test_doctor_names_drift_and_waiting_work(cli: Call, installation: Installati
     assert "max_age" in by_name[f"stream {namespace}_TOPICS"]["text"]
     assert "wait for an agent" in by_name["topic nobody-listens"]["text"]
     assert "no worker serves it" in by_name["agent ghost"]["text"]
-    asyncio.run(_drift(nats.url, f"{namespace}_TOPICS", 0))
+    dropping = [one for one in values(done) if one["name"] == f"stream {namespace}_INBOX" and one["level"] == "problem"]
+    assert "nobody has taken yet are dropped" in dropping[0]["text"]
+    asyncio.run(_drift(nats.url, f"{namespace}_TOPICS", max_age=0))
+    asyncio.run(_drift(nats.url, f"{namespace}_INBOX", max_msgs=-1))
 
 
-async def _drift(url: str, stream: str, max_age_s: float) -> None:
+async def _drift(url: str, stream: str, **changed: int) -> None:
     client = await nats_py.connect(url)
     found = msgspec.json.decode((await client.request(f"$JS.API.STREAM.INFO.{stream}", b"")).data)["config"]
-    found["max_age"] = int(max_age_s * 1e9)
+    found |= changed
     answer = await client.request(f"$JS.API.STREAM.UPDATE.{stream}", msgspec.json.encode(found))
     assert "error" not in msgspec.json.decode(answer.data)
     await client.close()

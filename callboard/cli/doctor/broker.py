@@ -68,6 +68,7 @@ def _stream(wanted: dict[str, Any], info: dict[str, Any] | None) -> list[Check]:
         return [problem(name, "is missing", "start a coordinator (callboard coordinator): it declares what is missing")]
     config, state = info["config"], info["state"]
     found = [_drift(name, key, value, config.get(key)) for key, value in wanted.items() if _differs(key, value, config)]
+    found += _dropping(name, wanted, config)
     limit = config.get("max_bytes", -1)
     if limit > 0 and state["bytes"] / limit >= FULL:
         found.append(
@@ -80,6 +81,15 @@ def _stream(wanted: dict[str, Any], info: dict[str, Any] | None) -> list[Check]:
     found += _replicas(name, info)
     text = f"{state['messages']} messages, {size(state['bytes'])}, {state.get('num_subjects', 0)} subjects"
     return found or [ok(name, text)]
+
+
+def _dropping(name: str, wanted: dict[str, Any], config: dict[str, Any]) -> list[Check]:
+    """A stream that makes room by dropping what is oldest, though nothing has taken it: never as declared."""
+    limits = [key for key in ("max_bytes", "max_msgs", "max_age") if config.get(key, -1) > 0]
+    if wanted.get("retention") != "workqueue" or config.get("discard") != "old" or not limits:
+        return []
+    text = f"{' and '.join(limits)} with discard old: tasks that nobody has taken yet are dropped"
+    return [problem(name, text, "take that limit away (nats stream edit); limit the server or the account instead")]
 
 
 def _differs(key: str, value: Any, config: dict[str, Any]) -> bool:
