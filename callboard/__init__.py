@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from .actors.actor import Actor
     from .actors.agent import Agent, Retry, Retryable, Terminal, agent
     from .actors.context import ActorContext
-    from .actors.engine import AttemptEnded, Child, ChildFailed, Context, JournalMismatch, StepFailed, StepTimeout
+    from .actors.engine import (
+        AttemptEnded,
+        Child,
+        ChildFailed,
+        Context,
+        JournalMismatch,
+        StepFailed,
+        StepProcessFailed,
+        StepRaised,
+        StepTimeout,
+    )
     from .actors.handler import ask, on
     from .actors.hook import DidNotHappen, Done, Happened, Unsure, hook
     from .actors.limit import Limit, Rate
@@ -40,6 +50,8 @@ __all__ = [
     "Retryable",
     "Status",
     "StepFailed",
+    "StepProcessFailed",
+    "StepRaised",
     "StepTimeout",
     "Terminal",
     "Unsure",
@@ -68,6 +80,8 @@ _WHERE = {
     "Retryable": ".actors.agent",
     "Status": ".topics.messages",
     "StepFailed": ".actors.engine",
+    "StepProcessFailed": ".actors.engine",
+    "StepRaised": ".actors.engine",
     "StepTimeout": ".actors.engine",
     "Terminal": ".actors.agent",
     "Unsure": ".actors.hook",

@@ -1,7 +1,7 @@
 """The code engine: carries out agents that are async functions with a context.
 
 attempt ── context ── parts ─┬─ places      where in the code an operation stands
-                             ├─ steps       journaled functions
+                             ├─ steps       journaled functions; some in processes of their own (`isolation`)
                              ├─ effects     what is done outside: claimed, settled, unknown; undone by `undo`
                              ├─ children    child runs
                              ├─ hold        durable waits, and when to let go of the worker
@@ -10,7 +10,16 @@ attempt ── context ── parts ─┬─ places      where in the code an o
 
 from .attempt import Attempt
 from .context import Context
-from .errors import AttemptEnded, ChildFailed, EngineError, JournalMismatch, StepFailed, StepTimeout
+from .errors import (
+    AttemptEnded,
+    ChildFailed,
+    EngineError,
+    JournalMismatch,
+    StepFailed,
+    StepProcessFailed,
+    StepRaised,
+    StepTimeout,
+)
 from .kin import Child
 from .place import number_branches
 from .thread import Said, ThreadHandle
@@ -25,6 +34,8 @@ __all__ = [
     "JournalMismatch",
     "Said",
     "StepFailed",
+    "StepProcessFailed",
+    "StepRaised",
     "StepTimeout",
     "ThreadHandle",
     "number_branches",

@@ -29,6 +29,7 @@ from .context import Context
 from .effects import EffectCalls
 from .errors import AttemptEnded, StepFailed
 from .hold import Hold
+from .isolation import Isolation
 from .parts import Parts
 from .place import Places
 from .steps import Steps, failure, fatal_places
@@ -58,6 +59,7 @@ class Attempt:
         *,
         known: dict[str, Agent[Any]],
         threads: Executor,
+        processes: asyncio.Semaphore,
         crowded: Callable[[], bool],
         patience_s: float,
         worker: str,
@@ -71,6 +73,9 @@ class Attempt:
         self._interrupted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._writer = Writer(self._log, self.record.id, grant.fence, bus.inline_limit * 2, self._lost)
         self._hold = Hold(self._patience, lambda: self.interrupt("suspended"))
+        fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
+        self._logger = logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields)
+        self._isolation = Isolation(processes, self._logger)
         self._children = Children(bus, self._log, self.record, self._hold, self._lost)
         self._parts: Parts | None = None
         self._work_task: asyncio.Task[Outcome | None] | None = None
@@ -96,6 +101,7 @@ class Attempt:
         self._waits, self._wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
         if self._parts is not None:
             self._parts.ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} was ended: {why}")
+        self._isolation.end()
         self._interrupted.set_result(why)
         task.cancel()
 
@@ -147,6 +153,7 @@ class Attempt:
         )
         if self._parts is not None and self._parts.ended is None:
             self._parts.ended = ended
+        self._isolation.end()
         self._hold.close()
         self._writer.close(ended)
 
@@ -176,7 +183,6 @@ class Attempt:
         effects = EffectCalls(
             steps, call, journal, self._writer, self._blobs, self._hold, record, places, self._covers
         )  # fmt: skip
-        fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
         self._parts = Parts(
             bus=self._bus,
             record=self.record,
@@ -189,8 +195,9 @@ class Attempt:
             children=self._children,
             threads=Threads(self._bus),
             places=places,
+            isolation=self._isolation,
             known=self._known,
-            logger=logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields),
+            logger=self._logger,
             publish=self._publish,
         )
         return self._parts

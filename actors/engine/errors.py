@@ -63,6 +63,19 @@ class StepTimeout(EngineError, TimeoutError):
     retryable = True
 
 
+class StepProcessFailed(EngineError):
+    """The process of an isolated step died before it had a result."""
+
+    code = "step_process_failed"
+    retryable = True
+
+
+class StepRaised(EngineError):
+    """An isolated step raised an exception that cannot be made again here. Fact `type` names its class."""
+
+    code = "step_raised"
+
+
 class AttemptEnded(EngineError):
     """The attempt is over (its run was suspended, canceled, or taken over): the context serves no more."""
 

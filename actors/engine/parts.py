@@ -17,6 +17,7 @@ from ..agent import Agent
 from .children import Children
 from .effects import EffectCalls
 from .hold import Hold
+from .isolation import Isolation
 from .place import Places
 from .steps import Steps
 from .writer import Writer
@@ -37,6 +38,7 @@ class Parts:
     children: Children
     threads: Threads
     places: Places
+    isolation: Isolation
     logger: logging.LoggerAdapter[logging.Logger]
     publish: Callable[[str, bytes, str | None], Awaitable[int]]
     known: dict[str, Agent[Any]]

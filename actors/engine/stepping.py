@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from ...topics import trace
 from ..agent import Retry
+from .isolation import Isolated
 from .outside import Outside
 from .steps import NO_RETRY, StepCall, result_type
 from .tracing import step_span
@@ -27,6 +28,7 @@ class Stepping(Outside):
         name: str | None = ...,
         retries: Retry = ...,
         timeout: timedelta | None = ...,
+        isolate: Literal["process"] | None = ...,
         returns: Any = ...,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, T]: ...
@@ -39,6 +41,7 @@ class Stepping(Outside):
         name: str | None = ...,
         retries: Retry = ...,
         timeout: timedelta | None = ...,
+        isolate: Literal["process"] | None = ...,
         returns: Any = ...,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, T]: ...
@@ -50,10 +53,16 @@ class Stepping(Outside):
         name: str | None = None,
         retries: Retry = NO_RETRY,
         timeout: timedelta | None = None,
+        isolate: Literal["process"] | None = None,
         returns: Any = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Any]:
         """Calls `fn(*args, **kwargs)` once and journals its result; a sync function runs in a thread.
+
+        With `isolate="process"` it runs in a process of its own, which is killed with all that it has started when the
+        run is canceled, the step's time is over, or this worker dies. It must be found under its own name in a module
+        (InvalidInput otherwise); arguments come as its parameters are annotated; what it prints goes to the run's
+        logger. Raises StepProcessFailed as the cause when the process dies.
 
         `name` defaults to the function's. `returns` (default: the annotation) is the type in which the result
         comes back; it is the same value in every attempt. The step is durable when this returns; a crash between
@@ -63,7 +72,7 @@ class Stepping(Outside):
         call = StepCall(
             place=self._place(),
             name=name or getattr(fn, "__name__", None) or type(fn).__name__,
-            fn=fn,
+            fn=fn if isolate is None else Isolated(fn, self._parts.isolation),
             args=args,
             kwargs=kwargs,
             retries=retries,

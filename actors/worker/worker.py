@@ -86,6 +86,7 @@ class AgentWorker(Actor):
         self._desk = Desk(bus, self.worker)
         self._dead = DeadLetters(bus)
         self._threads = ThreadPoolExecutor(max_workers=concurrency * 2 + 4, thread_name_prefix="callboard-step")
+        self._processes = asyncio.Semaphore(concurrency)
         self._pullers: list[Puller] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[str, Attempt] = {}
@@ -245,6 +246,7 @@ class AgentWorker(Actor):
             grant,
             known=self._agents,
             threads=self._threads,
+            processes=self._processes,
             crowded=self._crowded,
             patience_s=self._patience_s,
             worker=self.worker,
