@@ -3,6 +3,10 @@
 One durable consumer, many pullers. Each asks for as many messages as it has room for, in requests that expire and
 carry heartbeats; a watchdog notices when heartbeats stop, declares the consumer again under its name and asks anew. A
 message lost on the way to a puller that went is delivered again after the consumer's ack wait.
+
+The requests of a process that stands still stay with the broker until they expire, and it goes on serving them. They
+expire in half the ack wait: what such a process held, and had renewed a third of the ack wait before, comes to the
+others when it is delivered again, and not to it once more.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ from .units import nanoseconds
 
 log = logging.getLogger(__name__)
 
-_EXPIRES_S = 30.0
+_EXPIRES_MAX_NS = nanoseconds(30.0)
+_ACK_WAIT_NS = nanoseconds(30.0)
+"""The broker's, when the configuration names none."""
 _HEARTBEAT_S = 2.0
 _MISSED = 2.5
 _BACKOFF_MAX_S = 2.0
@@ -112,6 +118,7 @@ class Puller:
     ) -> None:
         self._bus, self._stream, self._consumer = bus, stream, consumer
         self._config = config
+        self._expires_ns = _EXPIRES_MAX_NS
         self._handle, self._room = handle, room
         self._outstanding = 0
         self._heard = 0.0
@@ -157,6 +164,7 @@ class Puller:
             body = {"stream_name": self._stream, "config": config, "action": ""}
             await self._bus.api(f"CONSUMER.CREATE.{self._stream}.{self._consumer}", body)
             declared = config
+        self._expires_ns = min(_EXPIRES_MAX_NS, config.get("ack_wait", _ACK_WAIT_NS) // 2)
 
     async def _wanted(self) -> dict[str, Any]:
         config = self._config if isinstance(self._config, dict) else await self._config()
@@ -205,7 +213,8 @@ class Puller:
         self.ask()
 
     def _request(self, count: int) -> None:
-        body = {"batch": count, "expires": nanoseconds(_EXPIRES_S), "idle_heartbeat": nanoseconds(_HEARTBEAT_S)}
+        heartbeat = min(nanoseconds(_HEARTBEAT_S), self._expires_ns // 3)  # the broker wants less than half
+        body = {"batch": count, "expires": self._expires_ns, "idle_heartbeat": heartbeat}
         self._outstanding += count
         self._heard = self._loop.time()
         self._bus.publish(

@@ -29,6 +29,7 @@ _SETTLED_S = 4.0
 """After a reconnect workers get this long to come back too."""
 _SILENT_S = 60.0
 _PING_S = 0.5
+_AT_ONCE = 64
 _RECENT_S = 5.0
 """A heartbeat may have been composed this long before it comes, by a process that is busy."""
 
@@ -108,7 +109,11 @@ class Liveness:
         runs = sorted(self._held.pop(worker, {}))
         self._heard.pop(worker, None)
         log.warning("worker %s is gone; %d run(s) that it may have held are dispatched anew", worker, len(runs))
-        for run in runs:
+        gate = asyncio.Semaphore(_AT_ONCE)
+        await asyncio.gather(*(self._declare_run(run, worker, gate) for run in runs))
+
+    async def _declare_run(self, run: str, worker: str, gate: asyncio.Semaphore) -> None:
+        async with gate:
             try:
                 await self._lost(run, worker)
             except CallboardError as error:

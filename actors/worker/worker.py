@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ from ..agent import Agent
 from ..context import ActorContext
 from ..engine import Attempt, number_branches
 from .desk import Desk
+from .lookout import Lookout
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class AgentWorker(Actor):
         self._pullers: list[Puller] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[str, Attempt] = {}
+        self._lookout = Lookout(bus, self._running, lease_s)
         self._draining = False
 
     @property
@@ -105,6 +107,10 @@ class AgentWorker(Actor):
         """Notices of the coordinators: a run was canceled, a child has ended. They may be lost: fences and looks
         make up for it."""
         return [SignalSource(f"{self._bus.subjects.worker}.{self.worker}.notice", self._on_notice)]
+
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """Looks for attempts that go on although their run has moved on."""
+        return [self._lookout.watch]
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -251,6 +257,8 @@ class AgentWorker(Actor):
             patience_s=self._patience_s,
             worker=self.worker,
         )
+        if (before := self._running.get(record.id)) is not None:
+            before.interrupt("lost")  # it came back to the worker that had lost it
         self._running[record.id] = attempt
         try:
             outcome = await attempt.execute()

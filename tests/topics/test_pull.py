@@ -178,6 +178,21 @@ async def test_two_pullers_share_the_work_and_one_takes_over(
         await other.close()
 
 
+async def test_what_a_silent_puller_held_goes_to_the_others_when_it_is_delivered_again(
+    bus: Bus, taker: Taker, start: Starter
+) -> None:
+    silent = Taker()
+    silent.hold = True
+    await start(by=silent)
+    for number in range(16):
+        await bus.store(f"{bus.subjects.work}.a", b"%d" % number)
+    await eventually(lambda: len(silent.held) == 16)
+    silent.limit = 0  # asks for nothing more; what it has asked for stands
+    await start()
+    await eventually(lambda: len(taker.taken) == 16, within_s=2)
+    assert {delivery.delivered for delivery in taker.taken} == {2}, "none went to the silent one once more"
+
+
 async def test_a_message_that_looks_like_a_heartbeat_is_delivered(bus: Bus, taker: Taker, start: Starter) -> None:
     """A publisher may send any status line; only what has no acknowledgement subject is a notice of the broker."""
     await start()
