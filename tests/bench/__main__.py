@@ -15,7 +15,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.figures import ALL, Figure
+from tests.bench.figure import Figure
+from tests.bench.figures import ALL
 
 RESULTS = Path(".bench/results.json")
 

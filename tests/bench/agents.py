@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -49,4 +50,28 @@ async def talker(ctx: Context, count: int) -> int:
     """Many events for those who watch."""
     for index in range(count):
         await ctx.emit("tick", {"index": index, "text": "a word for the watchers of this run"})
+    return count
+
+
+@agent("branch")
+async def branch(ctx: Context, children: list[int]) -> None:
+    """Starts so many children, each of which starts as many as the next number says; lives until it is canceled."""
+    for _ in range(children[0] if children else 0):
+        await ctx.start("branch", children[1:])
+    await asyncio.sleep(3600)
+
+
+@agent("patient")
+async def patient(ctx: Context, _: Any) -> int:
+    """Lives until its first attempt is gone; the second one ends at once."""
+    if ctx.run.attempt == 1:
+        await asyncio.sleep(3600)
+    return ctx.run.attempt
+
+
+@agent("effects")
+async def effects(ctx: Context, count: int) -> int:
+    """Many effects, one after another, with the results of `steps`."""
+    for index in range(count):
+        await ctx.effect("fill", fill, index)
     return count

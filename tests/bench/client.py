@@ -56,14 +56,20 @@ class Client:
         """Submits a run for an agent and waits for its end; its id. Raises AssertionError unless it completed."""
         run = new_run_id()
         future = self._waiting[run] = asyncio.get_running_loop().create_future()
-        given = msgspec.Raw(msgspec.json.encode(value))
         try:
-            request = encode(TaskRequest(agent=agent, input=given, run=run))
-            reply = msgspec.json.decode(
-                (await self._bus.request("cb.rpc.submit", request, timeout_s=10)).data, type=SubmitReply
-            )
-            assert reply.error is None, reply.error
+            await submit(self._bus, agent, value, run)
             assert ENDED[0] in await future, f"run {run} did not complete"
         finally:
             del self._waiting[run]
         return run
+
+
+async def submit(bus: Bus, agent: str, value: Any, run: str | None = None) -> str:
+    """Submits a run for an agent; its id, once it is durable."""
+    given = msgspec.Raw(msgspec.json.encode(value))
+    request = encode(TaskRequest(agent=agent, input=given, run=run or new_run_id()))
+    message = await bus.request("cb.rpc.submit", request, timeout_s=10)
+    reply = msgspec.json.decode(message.data, type=SubmitReply)
+    assert reply.error is None, reply.error
+    assert reply.run is not None
+    return reply.run

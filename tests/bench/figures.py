@@ -6,41 +6,18 @@ import asyncio
 import itertools
 import statistics
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from callboard.topics import reads
 from tests.bench import fanout, raw
+from tests.bench.cancel import cancel
 from tests.bench.client import Client
+from tests.bench.costs import costs
+from tests.bench.figure import Figure, at_least, at_most, reported, spread
 from tests.bench.installation import Installation, installation
+from tests.bench.takeover import takeover
 
 IN_FLIGHT = 64
-
-
-@dataclass
-class Figure:
-    """One row. `reached` is None where the figure is only reported."""
-
-    name: str
-    value: float
-    unit: str
-    target: str = ""
-    reached: bool | None = None
-    note: str = ""
-
-
-def _at_most(name: str, values: list[float], unit: str, limit: float, note: str = "") -> Figure:
-    value = statistics.median(values)
-    return Figure(name, value, unit, f"≤ {limit:g}", value <= limit, note or _spread(values))
-
-
-def _at_least(name: str, values: list[float], unit: str, limit: float, note: str = "") -> Figure:
-    value = statistics.median(values)
-    return Figure(name, value, unit, f"≥ {limit:g}", value >= limit, note or _spread(values))
-
-
-def _spread(values: list[float]) -> str:
-    return f"{min(values):.4g} to {max(values):.4g}" if len(values) > 1 else ""
 
 
 async def _runs_per_s(client: Client, count: int) -> float:
@@ -68,8 +45,8 @@ async def throughput(rounds: int, *, projector: bool) -> list[Figure]:
             ratios.append(reference / rate)
         await client.close()
     name = "throughput_ratio_with_projector" if projector else "throughput_ratio"
-    note = f"{statistics.median(rates):.0f} runs/s against {statistics.median(bare):.0f} publishes/s; {_spread(ratios)}"
-    return [_at_most(name, ratios, "publishes a run", 28 if projector else 20, note)]
+    note = f"{statistics.median(rates):.0f} runs/s against {statistics.median(bare):.0f} publishes/s; {spread(ratios)}"
+    return [at_most(name, ratios, "publishes a run", 28 if projector else 20, note)]
 
 
 async def latency(rounds: int) -> list[Figure]:
@@ -91,14 +68,14 @@ async def latency(rounds: int) -> list[Figure]:
             medians.append(p50)
         await client.close()
     return [
-        _at_most(
+        at_most(
             "latency_ratio",
             ratios,
             "acked publishes",
             24,
-            f"p50 {statistics.median(medians) * 1000:.2f} ms; {_spread(ratios)}",
+            f"p50 {statistics.median(medians) * 1000:.2f} ms; {spread(ratios)}",
         ),
-        _at_most("latency_p99_over_p50", tails, "×", 3),
+        at_most("latency_p99_over_p50", tails, "×", 3),
     ]
 
 
@@ -119,9 +96,9 @@ async def long_run(rounds: int) -> list[Figure]:
             stored.append((after - before) / 1000)
         await client.close()
     return [
-        _at_least("steps_speed", speeds, "of raw sequential publishes/s", 1 / 3),
-        _at_most("steps_growth", growth, "× time a step, last 100 against first 100", 1.2),
-        _at_most("steps_bytes", stored, "bytes stored a step", 600),
+        at_least("steps_speed", speeds, "of raw sequential publishes/s", 1 / 3),
+        at_most("steps_growth", growth, "× time a step, last 100 against first 100", 1.2),
+        at_most("steps_bytes", stored, "bytes stored a step", 600),
     ]
 
 
@@ -153,7 +130,7 @@ async def resume(rounds: int) -> list[Figure]:
                     for stored in page
                 ]
                 times.append((stamps[-1] - stamps[-2]) * 1000)
-            figures.append(Figure(f"resume_{count}_steps", statistics.median(times), "ms", note=_spread(times)))
+            figures.append(reported(f"resume_{count}_steps", times, "ms"))
         await client.close()
     return figures
 
@@ -167,7 +144,7 @@ async def fan_out(rounds: int) -> list[Figure]:
         await client.close()
         for clients, limit in ((1, 10_000), (50, 30_000)):
             rates = [await fanout.deliveries_per_s(found.http, run, clients, 5000) for _ in range(rounds)]
-            figures.append(_at_least(f"sse_{clients}_clients", rates, "events/s delivered", limit))
+            figures.append(at_least(f"sse_{clients}_clients", rates, "events/s delivered", limit))
     return figures
 
 
@@ -203,4 +180,7 @@ ALL: dict[str, Any] = {
     "resume": resume,
     "sse": fan_out,
     "memory": memory,
+    "cancel": cancel,
+    "takeover": takeover,
+    "costs": costs,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -35,6 +36,8 @@ class Installation:
     server_pid: int
     processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     http: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Settings of all processes."""
 
     def memory_kb(self) -> dict[str, int]:
         """Resident memory of each process."""
@@ -43,17 +46,32 @@ class Installation:
 
     async def start(self, role: str, *arguments: str) -> None:
         """Starts `callboard …` under the name of its role."""
-        environment = os.environ | {"NATS_URL": self.url, "CALLBOARD_LOG_LEVEL": "WARNING"}
+        environment = os.environ | self.environment | {"NATS_URL": self.url, "CALLBOARD_LOG_LEVEL": "WARNING"}
         log = (self.folder / f"{role}.log").open("wb")
         self.processes[role] = await asyncio.create_subprocess_exec(
             str(CALLBOARD), *arguments, env=environment, stdout=log, stderr=log, cwd=self.folder
         )
         log.close()
 
+    async def start_worker(self, name: str, concurrency: int) -> None:
+        """Starts a worker of the measured agents."""
+        await self.start(name, "worker", str(AGENTS), "--concurrency", str(concurrency))
+
+    def signal(self, role: str, what: signal.Signals) -> None:
+        """Kills, stops or wakes a process."""
+        self.processes[role].send_signal(what)
+
+    async def workers(self) -> dict[str, str]:
+        """The ids of the workers that are there, by the name of their process."""
+        names = {process.pid: name for name, process in self.processes.items()}
+        beats = [json.loads(answer.data) for answer in await self.bus.gather("cb.worker", wait_s=0.2)]
+        return {names[beat["pid"]]: beat["id"] for beat in beats if beat.get("agents") and beat["pid"] in names}
+
     async def stop(self, role: str) -> None:
         """Ends one process in order."""
         process = self.processes.pop(role)
         if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         try:
             async with asyncio.timeout(15):
@@ -63,20 +81,22 @@ class Installation:
             await process.wait()
 
     async def ready(self) -> None:
-        """Waits until a coordinator and a worker answer."""
+        """Waits until the coordinator and all workers answer."""
+        wanted = sum(name.startswith(("coordinator", "worker")) for name in self.processes)
         async with asyncio.timeout(READY_S):
             while True:
                 beats = [json.loads(answer.data) for answer in await self.bus.gather("cb.worker", wait_s=0.2)]
-                if any(beat.get("agents") for beat in beats) and any("coordinator" in beat["actors"] for beat in beats):
+                if sum(bool(beat.get("agents")) or "coordinator" in beat["actors"] for beat in beats) >= wanted:
                     return
                 await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
 async def installation(
-    concurrency: int = 64, *, projector: bool = False, gateway: bool = False
+    concurrency: int = 64, *, workers: int = 1, projector: bool = False, gateway: bool = False, **environment: str
 ) -> AsyncIterator[Installation]:
-    """A fresh installation in a temporary folder; everything is gone afterwards."""
+    """A fresh installation in a temporary folder; everything is gone afterwards. Its workers are called `worker-1` and
+    so on; `environment` holds settings of its processes."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-bench-")))
         server = await stack.enter_async_context(EmbeddedServer(folder / "nats"))
@@ -85,10 +105,11 @@ async def installation(
         stack.push_async_callback(bus.close)
         await ensure_streams(bus, settings)
         assert server.pid is not None
-        found = Installation(server.url, folder, bus, server.pid)
+        found = Installation(server.url, folder, bus, server.pid, environment=environment)
         stack.push_async_callback(_stop_all, found)
         await found.start("coordinator", "coordinator")
-        await found.start("worker", "worker", str(AGENTS), "--concurrency", str(concurrency))
+        for number in range(workers):
+            await found.start_worker(f"worker-{number + 1}", concurrency)
         if projector:
             await found.start("projector", "projector")
         if gateway:
