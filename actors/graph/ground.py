@@ -12,7 +12,8 @@ How an execution goes on a ground, in this order:
    have failed, is `note()`d.
 3. When all have ended: their writes are reconciled in the order of `snapshot.next`, what was `heard()` is added, the
    next tasks are planned, and the new snapshot is `save()`d. If one failed, its error is raised; if one asked a
-   question that has no answer yet, `Unanswered` is raised with all open questions, after the others have ended.
+   question that has no answer yet, `Unanswered` is raised with all open questions, after the others have ended; in
+   both cases after `flush()`.
 4. `next` is empty: `save(..., last=True)` was the last call.
 """
 
@@ -156,6 +157,9 @@ class Ground(Protocol):
         """Keeps the snapshot as the child of the one that was loaded or saved before; gives its id. How durable it is
         on return is the ground's setting (`Durability`). `last`: nothing is planned any more."""
 
+    async def flush(self) -> None:
+        """The execution ends for now, with a question or an error: whatever was saved and noted becomes durable."""
+
     def noted(self, step: int) -> Mapping[str, Writes]:
         """Writes of tasks of this unfinished superstep, by task key, that an earlier attempt noted."""
 
@@ -173,6 +177,14 @@ class Ground(Protocol):
 
     def below(self, step: int, task: Task, shape: Shape) -> Ground:
         """The ground of the subgraph that this task runs; the same in every attempt."""
+
+
+class Host(Protocol):
+    """What the `ctx` of an attempt offers a graph agent's function. That function returns the graph's result, raises
+    what a node raised, or lets `Unanswered` pass, which ends the attempt as one that waits for answers."""
+
+    def ground(self, shape: Shape, durability: Durability) -> Ground:
+        """The ground of the run's root graph."""
 
 
 class Shape(Protocol):
