@@ -12,8 +12,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from .compiled import Compiled
-from .errors import GraphError, StepLimit
-from .form import Form
+from .errors import StepLimit
 from .ground import Ground, Question, Said, Snapshot, Task, Unanswered, Writes
 from .plan import Plan, Planned, first
 from .reconcile import Reconciled
@@ -53,9 +52,9 @@ class Engine:
         written = Reconciled(schema.channels, values, 0)
         written.write("input", Writes(schema.prepare(schema.taken_apart(input), "the input")))
         planned = await first(self._graph, lambda: schema.view(written.values), written.changed)
-        if base is None:
-            written.replaced.update(values)
-            written.appended.clear()
+        written.replaced.update(values.keys() - (base.values.keys() if base else ()))
+        for name in written.replaced & written.appended.keys():
+            del written.appended[name]
         return await self._save(0, (), written, planned, base.heard if base else 0)
 
     async def _step(self, before: Snapshot) -> Snapshot:
@@ -128,7 +127,8 @@ class Engine:
         """Asks what is to be asked between two supersteps. Raises Unanswered."""
         if not self._graph.pauses:
             return
-        nodes, open_: list[Question] = self._graph.nodes, []
+        nodes = self._graph.nodes
+        open_: list[Question] = []
         questions = [
             Question(step=snapshot.step, task=key, when="after", payload={"node": key, "interrupt": "after"})
             for key in snapshot.ran

@@ -10,9 +10,7 @@ CallboardError
     ├── UndeclaredRoute         a node or branch went where it had not said it might go
     ├── StepLimit               more supersteps than the graph allows
     ├── NodeTimeout             a node took longer than its timeout
-    ├── GraphChanged            the code asks otherwise than it did when the execution was interrupted
-    ├── GraphInterrupted        in process: the execution waits for answers
-    └── InvalidAnswer           an answer to no open question, or not of the form that was asked for
+    └── GraphInterrupted        in process: the execution waits for answers
 """
 
 from __future__ import annotations
@@ -120,12 +118,6 @@ class NodeTimeout(GraphError, TimeoutError):
     retryable = True
 
 
-class GraphChanged(GraphError):
-    """The code asks for something else than it did at this place before. Facts: `place`, `recorded`, `asked`."""
-
-    code = "graph_changed"
-
-
 class GraphInterrupted(GraphError):
     """In process: the execution waits for answers. `execution` goes on by `await execution.resume(...)`."""
 
@@ -134,12 +126,6 @@ class GraphInterrupted(GraphError):
     def __init__(self, message: str, execution: Any, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.execution = execution
-
-
-class InvalidAnswer(GraphError, InvalidInput):
-    """An answer that cannot be taken; the message lists the open questions. Facts: `open`."""
-
-    code = "invalid_answer"
 
 
 def did_you_mean(name: str, known: Any) -> str:

@@ -49,42 +49,44 @@ class Node:
     kind: Literal["function", "agent", "graph"] = "function"
     part: Any = None
     """The agent or the subgraph behind it."""
+    mapping: Any = None
+    """What goes into it and comes out."""
 
     @functools.cached_property
     def fit_input(self) -> Fit:
         """Makes the input of a `Send` fit."""
         return fitter(self.input_type)
 
-    async def call(self, state: Callable[[], Any], context: Any, threads: Executor | None) -> Any:
-        """What the function returns; each try is given a fresh copy of the state."""
+    async def call(self, fn: Callable[..., Any], args: Callable[[], tuple[Any, ...]], threads: Executor | None) -> Any:
+        """What the function returns; each try is given fresh arguments."""
         tries = 0
         while True:
             tries += 1
             try:
-                return await self._limited((state(), context) if self.takes_context else (state(),), threads)
+                return await self._limited(fn, args(), threads)
             except Exception as error:
                 if tries >= self.retries.max_attempts or not self.retries.covers(error):
                     raise
                 await asyncio.sleep(backoff(self.retries, tries))
 
-    async def _limited(self, args: tuple[Any, ...], threads: Executor | None) -> Any:
+    async def _limited(self, fn: Callable[..., Any], args: tuple[Any, ...], threads: Executor | None) -> Any:
         if self.timeout is None:
-            return await self._called(args, threads)
+            return await self._called(fn, args, threads)
         limit = asyncio.timeout(self.timeout.total_seconds())
         try:
             async with limit:
-                return await self._called(args, threads)
+                return await self._called(fn, args, threads)
         except TimeoutError as error:
             if limit.expired():
                 raise NodeTimeout(f"node {self.name!r} took longer than {self.timeout}", node=self.name) from error
             raise
 
-    async def _called(self, args: tuple[Any, ...], threads: Executor | None) -> Any:
+    async def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], threads: Executor | None) -> Any:
         if self.is_async:
-            return await self.fn(*args)
+            return await fn(*args)
         if self.inline:
-            return self.fn(*args)
-        call = functools.partial(contextvars.copy_context().run, self.fn, *args)
+            return fn(*args)
+        call = functools.partial(contextvars.copy_context().run, fn, *args)
         return await asyncio.get_running_loop().run_in_executor(threads, call)
 
 

@@ -32,7 +32,7 @@ class Schema:
 
     def __init__(self, cls: Any) -> None:
         self.cls = cls
-        fields = _fields(cls)
+        fields = fields_of(cls)
         self.channels: dict[str, Channel] = {
             name: _channel(cls, name, type_, default, fit) for name, (type_, default, fit) in fields.items()
         }
@@ -93,7 +93,7 @@ class Schema:
         if cls is self.cls:
             names = self.channels.keys()
         else:
-            names = _fields(cls).keys()
+            names = fields_of(cls).keys()
         given = {name: self.channels[name].read(values[name]) for name in names if name in values}
         if issubclass(cls, dict):
             return given
@@ -124,7 +124,7 @@ def _channel(cls: Any, name: str, hint: Any, default: Callable[[], Any] | None, 
         raise InvalidState(f"field {name!r} of state {codec.type_name(cls)}: {error.message}") from error
 
 
-def _fields(cls: Any) -> dict[str, _Field]:
+def fields_of(cls: Any) -> dict[str, _Field]:
     """Type, default and validator of each field. Raises InvalidState."""
     if not isinstance(cls, type):
         raise InvalidState(f"a state is a class, not {cls!r}")

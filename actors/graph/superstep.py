@@ -12,7 +12,7 @@ from .compiled import Compiled
 from .copying import copied
 from .errors import InvalidUpdate
 from .form import Form
-from .ground import Ground, Question, Snapshot, Task, Unanswered, Writes
+from .ground import Desk, Ground, Question, Snapshot, Task, Unanswered, Writes
 from .interrupting import Asking, asking
 from .node import Node
 from .watching import Watch, event
@@ -123,17 +123,23 @@ class Superstep:
         with self._ground.inside(step, task) as desk:
             token = asking.set(Asking(desk, step, task.key))
             try:
-                if node.kind == "graph":
-                    result = await self._subgraph(node, task)
-                else:
-                    context = desk.context if node.takes_context else None
-                    result = await node.call(self._state(node, task), context, self._threads)
-                return self._writes(node, result)
+                return self._writes(node, await self._result(node, task, desk))
             except Exception as error:
                 error.add_note(f"in node {task.key!r}, superstep {step} of graph {self._graph.name!r}")
                 raise
             finally:
                 asking.reset(token)
+
+    async def _result(self, node: Node, task: Task, desk: Desk) -> Any:
+        state = self._state(node, task)
+        match node.kind:
+            case "graph":
+                return await node.call(self._subgraph, lambda: (node, task, state()), self._threads)
+            case "agent":
+                return await node.call(self._agent, lambda: (node, task, state(), desk.context), self._threads)
+        if node.takes_context:
+            return await node.call(node.fn, lambda: (state(), desk.context), self._threads)
+        return await node.call(node.fn, lambda: (state(),), self._threads)
 
     def _writes(self, node: Node, result: Any) -> Writes:
         """What a node returned, each value made to fit its channel."""
@@ -147,16 +153,19 @@ class Superstep:
             )
         return Writes(self._graph.schema.prepare(result, source), goto)
 
-    async def _subgraph(self, node: Node, task: Task) -> Any:
+    async def _subgraph(self, node: Node, task: Task, state: Any) -> Any:
         """Runs the subgraph of a node on a ground below; it goes on inside where an earlier attempt left it."""
         inner: Compiled = node.part
         ground = self._ground.below(self._step, task, Form(inner))
         watch = None if self._watch is None else self._watch.below(self._step, task.key)
-        engine = self._engine(inner, ground, threads=self._threads, watch=watch)
-        state = self._state(node, task)()
-        given = state if task.number is not None and not node.takes_state else node.mapping.into(state)
-        final = await engine.run(given)
+        given = state if task.number is not None else node.mapping.into(state)
+        final = await self._engine(inner, ground, threads=self._threads, watch=watch).run(given)
         return node.mapping.out(inner, given, final)
+
+    async def _agent(self, node: Node, task: Task, state: Any, context: Any) -> Any:
+        """Has a child run of the node's agent done; what was sent to the node is the agent's input."""
+        given = state if task.number is not None else node.mapping.into(state)
+        return node.mapping.out(await context.call(node.part, given))
 
 
 async def _end(jobs: list[asyncio.Task[None]]) -> None:

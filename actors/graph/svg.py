@@ -1,0 +1,4 @@
+"""stub"""
+from .compiled import Compiled
+def svg(graph: Compiled) -> str:
+    raise NotImplementedError
