@@ -14,6 +14,7 @@ SECTIONS = {
         "agents",
         "actors",
         "effects",
+        "graphs",
         "checkpoints",
         "threads",
         "limits",

@@ -95,13 +95,13 @@ class Channel:
 
     def read(self, value: Any) -> Any:
         """A copy of a snapshot's value, for a node."""
-        return self.copy(value.list() if self.grows else value)
+        return self.copy(value.items() if self.grows else value)
 
     # -- as JSON ------------------------------------------------------------------------------------------------
 
     def dump(self, value: Any) -> bytes:
         """A whole value."""
-        return codec.encode(value.list() if self.grows else value)
+        return codec.encode(value.items() if self.grows else value)
 
     def dump_items(self, items: Sequence[Any]) -> bytes:
         """Appended items, as an array."""

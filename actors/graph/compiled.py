@@ -128,7 +128,8 @@ class Compiled:
         return f"{self.node_now(name) or name}{mark}{number}"
 
     def adopted(self, snapshot: Snapshot) -> Snapshot:
-        """A loaded snapshot, with nodes under their names of today. Raises UnknownNode for one that is planned and gone."""
+        """A loaded snapshot, with nodes under their names of today. Raises UnknownNode for one that is planned and
+        gone."""
         if all(task.node in self.nodes for task in (*snapshot.next, *snapshot.deferred)) and not self.former:
             return snapshot
         return Snapshot(

@@ -47,7 +47,7 @@ class Draft:
 
     def require_free(self, name: str) -> None:
         """Raises DuplicateName for a name that is taken or not allowed."""
-        if not isinstance(name, str) or not _NAME.match(name) or name in (START, END):
+        if not _NAME.match(str(name)) or name in (START, END):
             raise DuplicateName(
                 f"{name!r} is no name for a node: 1 to 64 characters, no spaces and none of # + > / | @ . :",
                 graph=self.name,
@@ -62,8 +62,8 @@ class Draft:
             to = _literals(choose)
         if to is None or isinstance(to, str):
             raise MissingEdge(
-                f"the branch after {source!r} does not say where it leads: write branch({source!r}, …, to=['a', 'b']), or "
-                "annotate its function with -> Literal['a', 'b']",
+                f"the branch after {source!r} does not say where it leads: write branch({source!r}, …, to=['a', 'b']), "
+                "or annotate its function with -> Literal['a', 'b']",
                 graph=self.name,
                 node=source,
             )
@@ -177,7 +177,9 @@ def _former_names(draft: Draft) -> Iterator[InvalidGraph]:
         for old in node.was:
             if old in draft.nodes:
                 yield DuplicateName(
-                    f"node {name!r} was {old!r}, which is a node of graph {draft.name!r} today", graph=draft.name, node=old
+                    f"node {name!r} was {old!r}, which is a node of graph {draft.name!r} today",
+                    graph=draft.name,
+                    node=old,
                 )
 
 
@@ -190,24 +192,27 @@ def _dead_ends(draft: Draft) -> Iterator[InvalidGraph]:
         )
         return
     reached = _closure({START, *entries}, draft.ways)
-    ends = _closure({END}, lambda target: {name for name in draft.nodes if target in draft.ways(name)} | _open(draft, target))
+    ends = _closure(
+        {END}, lambda target: {name for name in draft.nodes if target in draft.ways(name)} | _open(draft, target)
+    )
     for name, node in draft.nodes.items():
         facts = {"graph": draft.name, "node": name}
         if name not in reached:
             yield Unreachable(
-                f"nothing leads to node {name!r} of graph {draft.name!r}: add an edge to it, name it in `goes` of the node "
-                "that goes there, or take it out",
+                f"nothing leads to node {name!r} of graph {draft.name!r}: add an edge to it, name it in `goes` of the "
+                "node that goes there, or take it out",
                 **facts,
             )
         elif not draft.ways(name) and not node.on:
             yield MissingEdge(
-                f"nothing leads away from node {name!r} of graph {draft.name!r}: add edge({name!r}, END), or say where it "
-                "goes",
+                f"nothing leads away from node {name!r} of graph {draft.name!r}: add edge({name!r}, END), or say where "
+                "it goes",
                 **facts,
             )
         elif name not in ends:
             yield Endless(
-                f"no path leads from node {name!r} of graph {draft.name!r} to END: give the cycle a branch that ends it",
+                f"no path leads from node {name!r} of graph {draft.name!r} to END: give the cycle a branch that ends "
+                "it",
                 **facts,
             )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .command import END, START
+from .command import START
 from .compiled import Compiled
 from .errors import UnknownNode, did_you_mean
-from .ground import Snapshot, Task, Writes
-from .plan import Plan, Planned, fit_input
+from .ground import Snapshot, Writes
+from .plan import Plan, Planned
 from .reconcile import Reconciled
 
 
@@ -42,7 +42,9 @@ async def edited(graph: Compiled, snapshot: Snapshot, values: Any, as_node: str 
 async def _after(graph: Compiled, snapshot: Snapshot, node: str, written: Reconciled) -> Planned:
     if node not in graph.nodes and node != START:
         hint = did_you_mean(node, graph.nodes)
-        raise UnknownNode(f"as_node names {node!r}, which graph {graph.name!r} does not have{hint}", graph=graph.name, node=node)
+        raise UnknownNode(
+            f"as_node names {node!r}, which graph {graph.name!r} does not have{hint}", graph=graph.name, node=node
+        )
     plan = Plan(graph, lambda: graph.schema.view(written.values), snapshot.joins)
     await plan.follow([(node, Writes())])
     plan.changed(written.changed)

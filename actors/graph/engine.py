@@ -61,8 +61,8 @@ class Engine:
         graph, step = self._graph, before.step + 1
         if before.step >= graph.step_limit:
             raise StepLimit(
-                f"graph {graph.name!r} has done {before.step} supersteps, its limit: raise step_limit, or see why it does "
-                f"not end (next: {', '.join(task.key for task in before.next)})",
+                f"graph {graph.name!r} has done {before.step} supersteps, its limit: raise step_limit, or see why it "
+                f"does not end (next: {', '.join(task.key for task in before.next)})",
                 graph=graph.name,
                 limit=graph.step_limit,
             )
@@ -105,7 +105,9 @@ class Engine:
             written.write(f"said.{position}.{at}", writes)
         return said.position
 
-    async def _save(self, step: int, ran: tuple[str, ...], written: Reconciled, planned: Planned, heard: int) -> Snapshot:
+    async def _save(
+        self, step: int, ran: tuple[str, ...], written: Reconciled, planned: Planned, heard: int
+    ) -> Snapshot:
         snapshot = Snapshot(
             step=step,
             source="loop" if step else "input",
@@ -135,7 +137,9 @@ class Engine:
             if nodes[key.partition("#")[0]].after
         ]
         questions += [
-            Question(step=snapshot.step + 1, task=task.key, when="before", payload={"node": task.key, "interrupt": "before"})
+            Question(
+                step=snapshot.step + 1, task=task.key, when="before", payload={"node": task.key, "interrupt": "before"}
+            )
             for task in snapshot.next
             if nodes[task.node].before
         ]

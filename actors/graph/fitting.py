@@ -63,7 +63,7 @@ def _fits(type_: Any) -> Fits:
     return _typed_dict(type_) if typing.is_typeddict(type_) else _never
 
 
-def _each(origin: type, member: Fits) -> Fits:
+def _each(origin: Any, member: Fits) -> Fits:
     return lambda value: type(value) is origin and all(map(member, value))
 
 
@@ -111,5 +111,5 @@ def _json(value: Any) -> bool:
     return kind in _PLAIN or kind is float
 
 
-def _never(value: Any) -> bool:
+def _never(_: Any) -> bool:
     return False

@@ -49,8 +49,8 @@ class Form:
         now = self.channel(name)
         if now is None:
             raise UnknownChannel(
-                f"the checkpoint has channel {name!r}, which graph {self.name!r} has no more: say which field it is now, "
-                f"Annotated[..., Was({name!r})], or write a migration",
+                f"the checkpoint has channel {name!r}, which graph {self.name!r} has no more: say which field it is "
+                f"now, Annotated[..., Was({name!r})], or write a migration",
                 channel=name,
             )
         return self._graph.schema.channels[now]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from ..agent import Agent, Retry
 from .cache import Cache
@@ -33,10 +34,11 @@ class Graph(Generic[S]):
         graph.node("draft", draft)
         graph.edge(START, "draft").edge("draft", END)
 
-    `state` is a TypedDict, dataclass, pydantic model or msgspec Struct: each field is a channel, with a reducer if it is
-    annotated with one. `input` and `output` are classes with some of its fields (default: the state). `inbox` names the
-    channel that takes what is said to the run, each message passed through `hear` first. `schema_version` is the number
-    of the state's form, for migrations. Nodes run in supersteps; those of one superstep do not see each other's writes."""
+    `state` is a TypedDict, dataclass, pydantic model or msgspec Struct: each field is a channel, with a reducer if it
+    is annotated with one. `input` and `output` are classes with some of its fields (default: the state). `inbox` names
+    the channel that takes what is said to the run, each message passed through `hear` first. `schema_version` is the
+    number of the state's form, for migrations. Nodes run in supersteps; those of one superstep do not see each other's
+    writes."""
 
     def __init__(
         self,
@@ -127,7 +129,9 @@ class Graph(Generic[S]):
             raise InvalidNode(f"timeout of node {name!r} must be positive, not {timeout}", node=name)
         for what, names in (("on", on), ("goes", goes), ("was", was)):
             if isinstance(names, str):
-                raise InvalidNode(f"{what} of node {name!r} must be a list of names: write {what}=[{names!r}]", node=name)
+                raise InvalidNode(
+                    f"{what} of node {name!r} must be a list of names: write {what}=[{names!r}]", node=name
+                )
         options: dict[str, Any] = {
             "retries": retries,
             "timeout": timeout,
@@ -143,20 +147,31 @@ class Graph(Generic[S]):
 
     def _made(self, name: str, fn: Any, takes: Any, gives: Any, goes: Sequence[str] | None, options: Any) -> Node:
         if isinstance(fn, (Agent, Graph, Compiled)):
-            part = fn.compile() if isinstance(fn, Graph) else fn
-            mapping = (
-                AgentMapping(takes, gives)
-                if isinstance(part, Agent)
-                else graph_mapping(name, self.schema, part.schema, takes, gives)
-            )
-            kind = "agent" if isinstance(part, Agent) else "graph"
-            return Node(
-                name=name, fn=_called_by_engine, takes_context=True, is_async=True, kind=kind, part=part, mapping=mapping,
-                goes=tuple(goes or ()), **options,
-            )  # fmt: skip
+            return self._part(name, fn.compile() if isinstance(fn, Graph) else fn, takes, gives, goes, options)
         if takes is not None or gives is not None:
             raise InvalidNode(f"node {name!r} is a function: takes and gives are for agents and subgraphs", node=name)
         return made_node(name, fn, self.schema.cls, goes, **options)
+
+    def _part(
+        self, name: str, part: Agent[Any] | Compiled, takes: Any, gives: Any, goes: Sequence[str] | None, options: Any
+    ) -> Node:
+        kind: Literal["agent", "graph"] = "agent" if isinstance(part, Agent) else "graph"
+        mapping: Any
+        if isinstance(part, Agent):
+            mapping = AgentMapping(takes, gives)
+        else:
+            mapping = graph_mapping(name, self.schema, part.schema, takes, gives)
+        return Node(
+            name=name,
+            fn=_called_by_engine,
+            takes_context=True,
+            is_async=True,
+            kind=kind,
+            part=part,
+            mapping=mapping,
+            goes=tuple(goes or ()),
+            **options,
+        )
 
     def edge(self, source: str, target: str) -> Graph[S]:
         """After `source` (a node or START) comes `target` (a node or END). Several edges: all of their targets."""
@@ -166,7 +181,7 @@ class Graph(Generic[S]):
 
     def chain(self, *names: str) -> Graph[S]:
         """An edge from each to the next: `chain(START, "a", "b", END)`."""
-        for source, target in zip(names, names[1:], strict=False):
+        for source, target in itertools.pairwise(names):
             self.edge(source, target)
         return self
 
@@ -233,5 +248,5 @@ class Graph(Generic[S]):
         return svg(self.compile())
 
 
-async def _called_by_engine(*args: Any) -> None:
+async def _called_by_engine() -> None:
     raise AssertionError("agents and subgraphs are called by the engine")

@@ -9,24 +9,24 @@ from typing import Any, overload
 class Grown(Sequence[Any]):
     """The first `n` items of a list that later values share; immutable. Growing the newest value copies nothing."""
 
-    __slots__ = ("_items", "_length", "index")
+    __slots__ = ("_items", "_length", "positions")
 
     def __init__(self, items: list[Any], length: int | None = None) -> None:
         self._items = items
         self._length = len(items) if length is None else length
-        self.index: dict[Any, int] | None = None
+        self.positions: dict[Any, int] | None = None
         """Where a reducer notes the positions of items by some key; handed on as the list is."""
 
     def plus(self, items: Sequence[Any]) -> Grown:
         """The value with these items at its end. An older value than the newest is copied: two histories."""
         newest = len(self._items) == self._length
-        base = self._items if newest else self.list()
+        base = self._items if newest else self.items()
         base.extend(items)
         grown = Grown(base)
-        grown.index = self.index if newest else None
+        grown.positions = self.positions if newest else None
         return grown
 
-    def list(self) -> list[Any]:
+    def items(self) -> list[Any]:
         """A list of one's own, with the same items."""
         return self._items[: self._length]
 
@@ -39,18 +39,18 @@ class Grown(Sequence[Any]):
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return self.list()[index]
+            return self.items()[index]
         return self._items[range(self._length)[index]]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.list())
+        return iter(self.items())
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Grown):
-            return self.list() == other.list()
-        return self.list() == other if isinstance(other, list) else NotImplemented
+            return self.items() == other.items()
+        return self.items() == other if isinstance(other, list) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self.list())
+        return repr(self.items())

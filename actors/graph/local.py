@@ -137,7 +137,9 @@ class Execution(Generic[S]):
         for at, one in reversed(known):
             if checkpoint is None or one.id == checkpoint:
                 return at, one
-        raise NotFound(f"there is no checkpoint {checkpoint!r}; there are {', '.join(one.id for _, one in known) or 'none'}")
+        raise NotFound(
+            f"there is no checkpoint {checkpoint!r}; there are {', '.join(one.id for _, one in known) or 'none'}"
+        )
 
     async def update_state(self, values: Any, *, as_node: str | None = None) -> Snapshot:
         """Edits the newest state as if by a node, validated by the schema; gives the new checkpoint. See `edited`.

@@ -42,7 +42,7 @@ class LocalHost:
 
 def mismatch(place: str, recorded: str, asked: str) -> Exception:
     """The error for code that asks for something else than it did before."""
-    from ..engine.errors import JournalMismatch  # noqa: PLC0415  # the code engine brings the broker's client
+    from ..engine.errors import JournalMismatch  # the code engine brings the broker's client
 
     return JournalMismatch(place, recorded, asked)
 
@@ -66,7 +66,9 @@ class LocalContext:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise GraphError(f"ctx.{name} needs a worker: in process ctx has step, call, interrupt, sleep, now, emit and their kin")
+        raise GraphError(
+            f"ctx.{name} needs a worker: in process ctx has step, call, interrupt, sleep, now, emit and their kin"
+        )
 
     # -- steps and children -------------------------------------------------------------------------------------
 
@@ -96,9 +98,9 @@ class LocalContext:
         timeout: timedelta | None,
         returns: Any,
     ) -> Any:
-        from ..engine.caller import Caller  # noqa: PLC0415  # as above
-        from ..engine.errors import StepFailed  # noqa: PLC0415
-        from ..engine.steps import failure, result_type  # noqa: PLC0415
+        from ..engine.caller import Caller  # as above
+        from ..engine.errors import StepFailed
+        from ..engine.steps import failure, result_type
 
         type_ = result_type(fn) if returns is None else returns
         data = self._known(place, name)
@@ -123,7 +125,9 @@ class LocalContext:
 
     async def _call(self, place: str, agent: Agent[Any], input: Any, returns: Any) -> Any:
         if not isinstance(agent, Agent):
-            raise GraphError(f"in process an agent is called by itself, not by its name {agent!r}: ctx.call(the_agent, …)")
+            raise GraphError(
+                f"in process an agent is called by itself, not by its name {agent!r}: ctx.call(the_agent, …)"
+            )
         name, type_ = f"call:{agent.name}", agent.result_type if returns is None else returns
         data = self._known(place, name)
         if data is None:
@@ -136,7 +140,7 @@ class LocalContext:
 
     def ground(self, shape: Shape, durability: Durability) -> MemoryGround:
         """For a graph agent that is called here: its snapshots lie below the caller's."""
-        from .memory import MemoryGround  # noqa: PLC0415  # which makes contexts
+        from .memory import MemoryGround  # which makes contexts
 
         return MemoryGround(self._host, f"{self._prefix}{shape.name}")
 
@@ -165,15 +169,18 @@ class LocalContext:
 
     async def now(self) -> datetime:
         """The time at which this was first asked."""
-        return await self._noted("now", units.now, datetime)
+        made: datetime = await self._noted("now", units.now, datetime)
+        return made
 
     async def random(self) -> float:
         """A random number of 0 to 1, the same when the node starts again."""
-        return await self._noted("random", random.random, float)
+        made: float = await self._noted("random", random.random, float)
+        return made
 
     async def uuid(self) -> uuid.UUID:
         """A random UUID, the same when the node starts again."""
-        return await self._noted("uuid", uuid.uuid4, uuid.UUID)
+        made: uuid.UUID = await self._noted("uuid", uuid.uuid4, uuid.UUID)
+        return made
 
     async def _noted(self, name: str, make: Callable[[], Any], type_: Any) -> Any:
         place = self._place()

@@ -121,8 +121,8 @@ def graph_mapping(name: str, outer: Schema, inner: Schema, takes: Any, gives: An
             reducer = outer.channels[one].reducer
             if reducer is not None and reducer not in _REPEATABLE:
                 raise InvalidNode(
-                    f"node {name!r}: channel {one!r} is in both states, and reducer {reducer.name} would count twice what "
-                    f"was handed in: say what the subgraph gives, as gives={{{one!r}: …}} or a function of its state",
+                    f"node {name!r}: channel {one!r} is in both states, and reducer {reducer.name} would count "
+                    "twice what was handed in: say what the subgraph gives, as a dict or a function of its state",
                     node=name,
                 )
     source = f"node {name!r}"

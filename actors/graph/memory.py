@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from ...topics.errors import InvalidInput
 from .ground import Question, Said, Shape, Snapshot, Task, Unanswered, Writes
@@ -44,7 +44,9 @@ class Memory:
         if name in self.answers:
             return self.answers[name]
         if sum(one == name for one in self.asked.values()) > 1:
-            raise InvalidInput(f"interrupt id {name!r} is asked twice: add what differs, such as a number", interrupt=name)
+            raise InvalidInput(
+                f"interrupt id {name!r} is asked twice: add what differs, such as a number", interrupt=name
+            )
         self.open[name] = question
         raise Unanswered(question)
 
@@ -87,7 +89,7 @@ class MemoryDesk:
         self._host, self._place = host, place
         self._context: LocalContext | None = None
 
-    def __enter__(self) -> MemoryDesk:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

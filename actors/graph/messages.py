@@ -52,8 +52,8 @@ class _Messages(Reducer[Any]):
         index = _index(old)
         if _only_new(index, len(old), items) and len(items) == len(update):
             new = old.plus(items)
-            if new.index is None:
-                new.index = index
+            if new.positions is None:
+                new.positions = index
             index.update((id_of(message), len(old) + at) for at, message in enumerate(items))
             return Applied(new, items)
         return Applied(_rewritten(old, update, items))
@@ -61,9 +61,9 @@ class _Messages(Reducer[Any]):
 
 def _index(value: Grown) -> dict[Any, int]:
     """Where each id stands. Shared with later values, as their items are: positions beyond the end do not count."""
-    if value.index is None:
-        value.index = {id_of(message): at for at, message in enumerate(value)}
-    return value.index
+    if value.positions is None:
+        value.positions = {id_of(message): at for at, message in enumerate(value)}
+    return value.positions
 
 
 def _only_new(index: dict[Any, int], length: int, items: list[Any]) -> bool:
@@ -96,7 +96,7 @@ def _rewritten(old: Grown, update: Sequence[Put | Remove], items: list[Any]) -> 
 def id_of(message: Any) -> str | None:
     """The message's id: its key or attribute `id`."""
     found = message.get("id") if isinstance(message, dict) else getattr(message, "id", None)
-    return found if found else None
+    return found or None
 
 
 def with_id(message: Any, id: str) -> Any:

@@ -108,7 +108,8 @@ def made_node(name: str, fn: Callable[..., Any], state: Any, goes: Sequence[str]
     needed = [one for one in parameters if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]  # fmt: skip # noqa: E501
     if not positional or len(needed) > 2:
         raise InvalidNode(
-            f"node {name!r}: {getattr(fn, '__name__', fn)} is called with the state, or with the state and ctx", node=name
+            f"node {name!r}: {getattr(fn, '__name__', fn)} is called with the state, or with the state and ctx",
+            node=name,
         )
     hints = _hints(call)
     return Node(

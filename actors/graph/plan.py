@@ -117,7 +117,9 @@ class Plan:
             number = counts.get(send.node, 0)
             counts[send.node] = number + 1
             tasks.append(Task(send.node, number, fit_input(self._graph, send)))
-        waiting = {task.key: task for task in deferred} | {task.key: task for task in tasks if nodes[task.node].deferred}
+        waiting = {task.key: task for task in deferred} | {
+            task.key: task for task in tasks if nodes[task.node].deferred
+        }
         now = [task for task in tasks if not nodes[task.node].deferred]
         if not now:
             now, waiting = list(waiting.values()), {}

@@ -47,8 +47,8 @@ class Reconciled:
     def _conflict(self, name: str, writer: str) -> None:
         first = self._writers[name]
         raise ChannelConflict(
-            f"nodes {first!r} and {writer!r} both wrote channel {name!r} in superstep {self._step}, which takes one value: "
-            f"give the field a reducer, as Annotated[..., append], or let one of them write it",
+            f"nodes {first!r} and {writer!r} both wrote channel {name!r} in superstep {self._step}, which takes one "
+            f"value: give the field a reducer, as Annotated[..., append], or let one of them write it",
             channel=name,
             nodes=[first, writer],
             step=self._step,

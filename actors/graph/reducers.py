@@ -7,8 +7,8 @@
     union      a set that grows
     messages   a list of messages with ids: a known id replaces, `Remove(id)` takes out, others come on at the end
 
-Any function `(old, update) -> new` is a reducer as well; its first `old` is the field's default, or what the field's type
-gives when it is called. Reducers are applied in a fixed order, whatever the order in which nodes end.
+Any function `(old, update) -> new` is a reducer as well; its first `old` is the field's default, or what the field's
+type gives when it is called. Reducers are applied in a fixed order, whatever the order in which nodes end.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Custom(Reducer[Any]):
         self.fn = fn
         self.name = getattr(fn, "__name__", type(fn).__name__)
 
-    def empty(self, type_: Any) -> Any:
+    def empty(self, type_: Any) -> Any:  # noqa: D102
         return made(type_)
 
     def update_type(self, type_: Any) -> Any:
@@ -135,7 +135,7 @@ class Custom(Reducer[Any]):
         hints.pop("return", None)
         return list(hints.values())[1] if len(hints) == 2 else Any
 
-    def apply(self, old: Any, update: Any, mark: str) -> Applied:
+    def apply(self, old: Any, update: Any, mark: str) -> Applied:  # noqa: D102
         return Applied(self.fn(None if old is NOTHING else copied(old), copied(update)))
 
 

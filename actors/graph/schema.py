@@ -6,7 +6,8 @@ import dataclasses
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, get_args, get_origin
+from types import FrameType
+from typing import Any, cast, get_args, get_origin
 
 import msgspec
 import pydantic
@@ -90,10 +91,7 @@ class Schema:
     def result(self, values: Mapping[str, Any], cls: Any = None) -> Any:
         """The values as an instance of `cls` (default: the state), through its constructor. Raises InvalidUpdate."""
         cls = cls or self.cls
-        if cls is self.cls:
-            names = self.channels.keys()
-        else:
-            names = fields_of(cls).keys()
+        names = list(self.channels if cls is self.cls else fields_of(cls))
         given = {name: self.channels[name].read(values[name]) for name in names if name in values}
         if issubclass(cls, dict):
             return given
@@ -163,7 +161,7 @@ def _of_model(cls: type[BaseModel], name: str, info: FieldInfo) -> _Field:
     if not plain:
         return hint, default, None
     base = info.annotation
-    adapter = pydantic.TypeAdapter(typing.Annotated[(base, *plain)])
+    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(cast(Any, typing.Annotated[(base, *plain)]))
     return hint, default, lambda value: copied(adapter.validate_python(value))
 
 
@@ -173,10 +171,10 @@ def _hints(cls: type) -> dict[str, Any]:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         spaces: dict[str, Any] = {}
-        frame = sys._getframe(1)  # noqa: SLF001  # the only way to the locals of a function that is running
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the only way to the locals of what is running
         while frame is not None:
             spaces = {**frame.f_locals, **spaces} if frame.f_globals is _module_of(cls) else spaces
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         try:
             return typing.get_type_hints(cls, localns=spaces, include_extras=True)
         except NameError:

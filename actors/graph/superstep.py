@@ -70,7 +70,8 @@ class Superstep:
         except asyncio.CancelledError:
             await _end(jobs)
             raise
-        errors, questions = [], []
+        errors: list[BaseException] = []
+        questions: list[Question] = []
         for result in results:
             if isinstance(result, Unanswered):
                 questions += result.questions
@@ -148,7 +149,8 @@ class Superstep:
             goto, result = result.targets(), dict(result.update)
         if not isinstance(result, dict) and result is not None:
             raise InvalidUpdate(
-                f"{source} returned {type(result).__name__}: return a dict of the channels that change, a Command, or None",
+                f"{source} returned {type(result).__name__}: return a dict of the channels that change, a Command, or "
+                "None",
                 source=source,
             )
         return Writes(self._graph.schema.prepare(result, source), goto)

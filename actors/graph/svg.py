@@ -1,4 +1,10 @@
-"""stub"""
+"""A graph as an SVG image."""
+
+from __future__ import annotations
+
 from .compiled import Compiled
+
+
 def svg(graph: Compiled) -> str:
-    raise NotImplementedError
+    """To come."""
+    raise NotImplementedError(graph.name)

@@ -1,13 +1,13 @@
 """What a node sees of the state: an instance of the state's class, all its own.
 
-A TypedDict is a `View`: a dict that copies a value when it is first asked for, so that a node which reads one channel of
-fifty pays for one. The other classes are filled with copies."""
+A TypedDict is a `View`: a dict that copies a value when it is first asked for, so that a node which reads one channel
+of fifty pays for one. The other classes are filled with copies."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
 
 import msgspec
 from pydantic import BaseModel
@@ -56,18 +56,18 @@ class View(dict[str, Any]):
         """Also has `dict(view)` and `{**view}` go through `__getitem__`."""
         return super().__iter__()
 
-    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]  # noqa: D102
+    def items(self) -> Any:  # noqa: D102
         self._all()
         return super().items()
 
-    def values(self) -> ValuesView[Any]:  # type: ignore[override]  # noqa: D102
+    def values(self) -> Any:  # noqa: D102
         self._all()
         return super().values()
 
     def copy(self) -> dict[str, Any]:  # noqa: D102
         return dict(self)
 
-    def pop(self, name: str, default: Any = _MISSING) -> Any:  # type: ignore[override]  # noqa: D102
+    def pop(self, name: str, default: Any = _MISSING) -> Any:  # noqa: D102
         if name not in self and default is not _MISSING:
             return default
         value = self[name]
@@ -93,7 +93,7 @@ class View(dict[str, Any]):
     def __ror__(self, other: Any) -> Any:
         return dict(other) | dict(self)
 
-    def __ior__(self, other: Any) -> View:  # type: ignore[override,misc]
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override]
         self.update(other)
         return self
 
@@ -101,7 +101,7 @@ class View(dict[str, Any]):
         self._all()
         return super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         self._all()
@@ -130,7 +130,7 @@ def _dict_builder(channels: Channels) -> Build:
     def build(values: Mapping[str, Any]) -> Any:
         own = dict(values)
         for name in grows:
-            own[name] = own[name].list()
+            own[name] = own[name].items()
         shared = mutable.intersection(own)
         return View(own, set(shared), channels) if shared else own
 
@@ -149,7 +149,7 @@ def _struct_builder(cls: type[msgspec.Struct], channels: Channels) -> Build:
 
 def _dataclass_builder(cls: type, channels: Channels) -> Build:
     def build(values: Mapping[str, Any]) -> Any:
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         for name, value in values.items():
             object.__setattr__(made, name, channels[name].read(value))
         return made

@@ -32,7 +32,7 @@ class Watch:
     def __init__(self, tell: Callable[[GraphEvent], None], namespace: str = "") -> None:
         self._tell, self._namespace = tell, namespace
 
-    def __call__(self, one: GraphEvent) -> None:
+    def __call__(self, one: GraphEvent) -> None:  # noqa: D102  # the class says it
         self._tell(replace(one, namespace=self._namespace) if self._namespace else one)
 
     def below(self, step: int, task: str) -> Watch:
