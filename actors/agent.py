@@ -12,6 +12,7 @@ from ..topics import codec
 from ..topics.errors import CallboardError, InvalidInput
 from ..topics.messages import AgentInfo, RetryPolicy
 from ..topics.subjects import require_token
+from ..topics.versions import require_version
 from .limit import Limit, Rate, limits
 
 R = TypeVar("R")
@@ -102,6 +103,7 @@ class Agent(Generic[R]):
     limit: Limit | None
     rate: Rate | None
     version: str
+    pin: bool
     description: str
     input_type: Any
     result_type: Any
@@ -116,6 +118,7 @@ class Agent(Generic[R]):
             name=self.name,
             topics=list(self.topics),
             version=self.version,
+            pin=self.pin,
             description=self.description,
             retry=self.retries.policy(),
             timeout_s=_seconds(self.timeout),
@@ -142,20 +145,25 @@ def agent(
     limit: Limit | None = None,
     rate: Rate | None = None,
     version: str = "",
+    pin: bool = False,
     description: str | None = None,
 ) -> Callable[[Callable[..., Awaitable[R]]], Agent[R]]:
     """Declares an async function `(ctx, input) -> result` as the agent `name`, subscribed to `topics`.
 
     Input and result are typed by annotation. `timeout` limits one attempt, `deadline` the whole run from its
     creation, `wait_timeout` each wait for a worker: past the latter two the run ends as timed_out, with all below it.
-    `limit` and `rate` hold across all workers. `description` defaults to the docstring's first line. Raises
-    InvalidSubject for a name or topic that cannot be a subject token, InvalidInput for a function that cannot be called
-    so."""
+    `limit` and `rate` hold across all workers. `version` names the version of its code; with `pin`, runs that begin
+    under it are carried out by workers of that version only. `description` defaults to the docstring's first line.
+    Raises InvalidSubject for a name, topic or version that cannot be a subject token, InvalidInput for a function that
+    cannot be called so."""
     require_token("agent", name)
     if isinstance(topics, str):
         raise InvalidInput(f"topics of agent {name!r} must be a list of names: write topics=[{topics!r}]")
     for topic in topics:
         require_token("topic", topic)
+    require_version(version)
+    if pin and not version:
+        raise InvalidInput(f'agent {name!r} has pin=True and no version to pin its runs to: add version="1"')
     for what, time in (("timeout", timeout), ("deadline", deadline), ("wait_timeout", wait_timeout)):
         if time is not None and time <= timedelta(0):
             raise InvalidInput(f"{what} of agent {name!r} must be positive, not {time}")
@@ -181,6 +189,7 @@ def agent(
             limit=limit,
             rate=rate,
             version=version,
+            pin=pin,
             description=doc if description is None else description,
             input_type=input_type,
             result_type=result_type,

@@ -17,6 +17,7 @@ SECTIONS = {
         "graphs",
         "checkpoints",
         "threads",
+        "versions",
         "limits",
         "schedules",
         "attention",

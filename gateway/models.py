@@ -64,6 +64,13 @@ class ErrorOut(Model):
     details: dict[str, Any] | None = None
 
 
+class ForkedFrom(Model):
+    """A checkpoint of another run."""
+
+    run: str
+    checkpoint: int
+
+
 class RunSummary(Model):
     """A run in a list."""
 
@@ -84,6 +91,12 @@ class RunSummary(Model):
     attempt: int = 0
     steps: int = 0
     rev: int = 1
+    version: str = ""
+    """Version of its agent."""
+    pin: bool = False
+    """Whether only workers of that version carry it out."""
+    forked_from: ForkedFrom | None = None
+    """The checkpoint of another run with which it began."""
     error: ErrorOut | None = None
     metadata: dict[str, Any] | None = None
     sequence: int | None = None
@@ -298,41 +311,6 @@ class MessagePage(Model):
 
     messages: list[MessageOut]
     next: int | None
-
-
-class AgentOut(Model):
-    """A registered agent and the workers that serve it at this moment."""
-
-    name: str
-    topics: list[str]
-    version: str
-    description: str
-    timeout_s: float | None
-    max_attempts: int
-    workers: list[str]
-    input_schema: dict[str, Any] | None = None
-    output_schema: dict[str, Any] | None = None
-
-
-class WorkerOut(Model):
-    """A process that answered just now: a worker with its agents, or a host of other actors."""
-
-    id: str
-    agents: list[str]
-    actors: list[str]
-    concurrency: int
-    running: list[str]
-    host: str
-    pid: int
-    version: str
-    draining: bool
-
-
-class AgentList(Model):
-    """Agents by name, and live workers."""
-
-    agents: list[AgentOut]
-    workers: list[WorkerOut]
 
 
 class DeadLetterOut(Model):

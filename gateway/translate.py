@@ -14,7 +14,6 @@ from ..store.projection import RunRow, ThreadRow
 from ..store.threads import Posted
 from ..topics.messages import (
     TERMINAL,
-    AgentInfo,
     Alive,
     Artifact,
     BlobRef,
@@ -25,7 +24,6 @@ from ..topics.messages import (
     SubmitReply,
     ThreadRecord,
     Turn,
-    WorkerInfo,
 )
 from ..topics.reads import Stored
 from . import models as out
@@ -71,13 +69,23 @@ def _common(found: RunRecord | RunRow) -> dict[str, Any]:
         "terminal": found.status in TERMINAL, "created_at": found.created_at, "updated_at": found.updated_at,
         "parent": found.parent, "topic": found.topic, "thread": found.thread, "reason": found.reason,
         "started_at": found.started_at, "ended_at": found.ended_at, "attempt": found.attempt, "steps": found.steps,
-        "rev": found.rev, "metadata": found.metadata,
+        "rev": found.rev, "metadata": found.metadata, "version": found.version, "pin": found.pin,
+        "forked_from": _forked_from(found),
     }  # fmt: skip
+
+
+def _forked_from(found: RunRecord | RunRow) -> out.ForkedFrom | None:
+    if isinstance(found, RunRow):
+        run, checkpoint = found.forked_from, found.forked_at
+    else:
+        fork = found.forked_from
+        run, checkpoint = (fork.run, fork.checkpoint) if fork else (None, 0)
+    return None if run is None else out.ForkedFrom(run=run, checkpoint=checkpoint or 0)
 
 
 def turn(found: Turn | None) -> TurnOut | None:
     """How a run takes its turn."""
-    return None if found is None else TurnOut(**msgspec.structs.asdict(found))
+    return None if found is None else TurnOut.model_validate(found, from_attributes=True)
 
 
 def run(record: RunRecord, sequence: int | None = None) -> out.Run:
@@ -159,26 +167,6 @@ def message(found: Posted) -> out.MessageOut:
         content_ref=ref(body.content),
         run=body.run,
     )
-
-
-def agent(info: AgentInfo, workers: list[WorkerInfo]) -> out.AgentOut:
-    """An agent with those of the live workers that serve it."""
-    return out.AgentOut(
-        name=info.name, topics=info.topics, version=info.version, description=info.description,
-        timeout_s=info.timeout_s,
-        max_attempts=info.retry.max_attempts, input_schema=info.input_schema, output_schema=info.output_schema,
-        workers=[one.id for one in workers if info.name in one.agents],
-    )  # fmt: skip
-
-
-def worker(info: WorkerInfo) -> out.WorkerOut:
-    """A live worker."""
-    return out.WorkerOut(
-        id=info.id, agents=info.agents, actors=info.actors,
-        concurrency=info.concurrency, running=info.running, host=info.host,
-        pid=info.pid,
-        version=info.version, draining=info.draining,
-    )  # fmt: skip
 
 
 def letter(found: Letter) -> out.DeadLetterOut:

@@ -9,6 +9,16 @@ from pydantic import BaseModel, ConfigDict
 from ..topics.messages import Deed, Policy
 
 
+class TipOut(BaseModel):
+    """The state of a thread: the checkpoint of the last run that left one there."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    run: str
+    checkpoint: int
+    agent: str
+
+
 class TurnOut(BaseModel):
     """How a run takes its turn in its thread, and what that has led to."""
 
@@ -28,3 +38,5 @@ class TurnOut(BaseModel):
     """Of an optimistic run: the thread that has its messages until they are kept."""
     base: int | None = None
     """The thread's version when the run began."""
+    tip: TipOut | None = None
+    """The thread's state when the run began."""

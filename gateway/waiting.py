@@ -13,13 +13,15 @@ class AttentionItem(Model):
     """One thing that waits for a person, with what can be done about it."""
 
     id: str
-    """A run's id, `queue:{agent}`, `queue:@{topic}` or `dead:{number}`."""
+    """A run's id, `queue:{agent}`, `queue:{agent}@{version}`, `queue:@{topic}` or `dead:{number}`."""
     kind: Literal["failed", "timed_out", "orphaned", "input_required", "no_worker", "dead_letter"]
     since: datetime
     actions: list[str]
     """`retry`, `reconcile`, `fail`, `cancel`, `replay`, `drop`, `start_worker`."""
     run: str | None = None
     agent: str | None = None
+    version: str | None = None
+    """Of a queue of runs that are pinned: the version of the agent that no worker has."""
     topic: str | None = None
     thread: str | None = None
     code: str | None = None
@@ -47,5 +49,6 @@ def shown(item: Item) -> AttentionItem:
     """One thing that waits."""
     return AttentionItem(
         id=item.id, kind=item.kind, since=item.since, actions=list(item.actions), run=item.run, agent=item.agent,
-        topic=item.topic, thread=item.thread, code=item.code, reason=item.reason, subject=item.subject, runs=item.runs,
+        version=item.version, topic=item.topic, thread=item.thread,
+        code=item.code, reason=item.reason, subject=item.subject, runs=item.runs,
     )  # fmt: skip

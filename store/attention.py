@@ -22,6 +22,7 @@ from ..topics.ids import require_run_id
 from ..topics.messages import Notice, Parked, RunRecord, Status, encode
 from ..topics.reads import Stored
 from ..topics.units import now
+from ..topics.versions import split
 from .deadletters import DeadLetters, Letter
 from .log import EventLog
 
@@ -57,12 +58,14 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that waits for a person."""
 
     id: str
-    """A run's id, `queue:{agent}`, `queue:@{topic}` or `dead:{number}`."""
+    """A run's id, `queue:{agent}`, `queue:{agent}@{version}`, `queue:@{topic}` or `dead:{number}`."""
     kind: Parked | Literal["dead_letter"]
     since: datetime
     actions: tuple[Action, ...]
     run: str | None = None
     agent: str | None = None
+    version: str | None = None
+    """Of a queue of runs that are pinned: the version of the agent that no worker has."""
     topic: str | None = None
     thread: str | None = None
     code: str | None = None
@@ -71,6 +74,15 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a dead letter: where it was sent."""
     runs: int = 0
     """Of a queue: how many runs waited when it was noticed."""
+
+
+def nobody(queue: str) -> str:
+    """Who is missing where nobody takes the work of a queue, in words."""
+    agent, version = split(queue)
+    if agent.startswith("@"):
+        return f"no agent serves topic {agent[1:]!r}"
+    pinned = f" in version {version!r}, to which these runs are pinned" if version else ""
+    return f"no worker has agent {agent!r}{pinned}"
 
 
 def parks(record: RunRecord) -> bool:
@@ -141,12 +153,13 @@ class Attention:
     # -- queues -------------------------------------------------------------------------------------------------
 
     async def unserved(self, queue: str, since: datetime, runs: int) -> bool:
-        """Notes that nobody takes the work of an agent (or `@topic`)."""
+        """Notes that nobody takes the work of a queue: of an agent, of one of its versions (`agent@version`), or of
+        a topic (`@topic`)."""
         topic = queue[1:] if queue.startswith("@") else None
-        who = f"no agent serves topic {topic!r}" if topic else f"no worker has agent {queue!r}"
         notice = Notice(
-            kind="no_worker", since=since, queue=queue, runs=runs, agent="" if topic else queue, topic=topic,
-            reason=f"{who}; {runs} run{'s' if runs != 1 else ''} waited when this was noticed",
+            kind="no_worker", since=since, queue=queue, runs=runs, agent="" if topic else split(queue)[0], topic=topic,
+            version=split(queue)[1],
+            reason=f"{nobody(queue)}; {runs} run{'s' if runs != 1 else ''} waited when this was noticed",
         )  # fmt: skip
         return await self._put("queue", queue, notice, lambda known: known.state == "resolved")
 
@@ -242,7 +255,7 @@ def _of_run(notice: Notice) -> Item:
 def _of_queue(notice: Notice) -> Item:
     return Item(
         id=f"{QUEUE}{notice.queue}", kind=notice.kind, since=notice.since, actions=ACTIONS[notice.kind],
-        agent=notice.agent or None, topic=notice.topic, reason=notice.reason, runs=notice.runs,
+        agent=notice.agent or None, version=notice.version, topic=notice.topic, reason=notice.reason, runs=notice.runs,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import re
 
 from .errors import InvalidSubject
 from .ids import root_of
+from .versions import require_version, versioned
 
 PARTITIONS = 16
 """Parts into which the keys of every topic and actor fall; part of the wire format."""
@@ -81,8 +82,12 @@ class Subjects:
         return f"{self.actor}.{actor}.{partition}"
 
     def agent(self, name: str) -> str:
-        """`cb.agent.{name}`: the last registration of an agent."""
+        """`cb.agent.{name}`: the registration of an agent that new runs follow."""
         return f"{self.namespace}.agent.{require_token('agent', name)}"
+
+    def agent_version(self, name: str, version: str) -> str:
+        """`cb.agent.{name}@{version}`: the last registration of one version of an agent."""
+        return f"{self.namespace}.agent.{versioned(require_token('agent', name), require_version(version))}"
 
     def gate(self, agent: str) -> str:
         """`cb.gate.{agent}`: which attempts of an agent with limits may be under way."""

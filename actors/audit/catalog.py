@@ -26,6 +26,7 @@ CATALOG: dict[str, Rule] = {
     "path_illegal": Rule("error", "a status is followed only by those that the state machine allows"),
     "revision_gap": Rule("error", "revisions count every state of a run"),
     "counter_shrinks": Rule("error", "attempt, dispatch and cancel epoch only grow"),
+    "pin_moved": Rule("error", "a pinned run stays pinned, and on its version"),
     "second_outcome": Rule("error", "a run has one terminal state"),
     "write_after_end": Rule("error", "nothing is written to a run after its terminal state"),
     "write_not_owned": Rule("error", "entries are written by the attempt that owns the run at that moment"),

@@ -48,6 +48,9 @@ def check_state(track: Track, record: RunRecord, sequence: int, findings: Findin
         )  # fmt: skip
     if record.rev != track.rev + 1:
         findings.add("revision_gap", record.id, path, expected=f"revision {track.rev + 1}", sequence=sequence)
+    if track.pinned is not None and (not record.pin or record.version != track.pinned):
+        after = f"pinned to {record.version!r}" if record.pin else "not pinned"
+        findings.add("pin_moved", record.id, f"{after} after version {track.pinned!r}: {path}", sequence=sequence)
     for name in _COUNTERS:
         before, after = getattr(track, name), getattr(record, name)
         if after < before:

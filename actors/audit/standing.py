@@ -10,6 +10,7 @@ from ...topics.bus import Bus
 from ...topics.errors import InvalidMessage
 from ...topics.ids import root_of
 from ...topics.messages import RunRecord, Status
+from ...topics.versions import split
 from ..coordinator.effects import Dispatch, Timer, owed
 from . import remedies
 from .findings import Suspect, suspect
@@ -97,8 +98,9 @@ class Look:
 
     def _dispatch(self, effect: Dispatch, sequence: int) -> Iterator[Suspect]:
         there = list(self._work.of(effect.run))
-        queues = (effect.queue, f"{effect.queue}.")  # to the workers, or before the gate of an agent with limits
-        if any(one.dispatch == effect.dispatch and one.queue[: len(effect.queue) + 1] in queues for one in there):
+        # to the workers, or before the gate of an agent with limits
+        queue, gate = effect.queue, f"{split(effect.queue)[0]}."
+        if any(one.dispatch == effect.dispatch and (one.queue == queue or one.queue.startswith(gate)) for one in there):
             return
         others = ", ".join(f"dispatch {one.dispatch} on {one.queue}" for one in there)
         yield suspect(

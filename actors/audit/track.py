@@ -3,6 +3,8 @@ finished."""
 
 from __future__ import annotations
 
+import sys
+
 from ...topics.messages import TERMINAL, RunRecord, Status, Step
 
 
@@ -10,8 +12,20 @@ class Track:
     """One run, as far as the log has been read."""
 
     __slots__ = (
-        "_finished", "_seen", "attempt", "detached", "dispatch", "ended", "epoch", "late", "parent", "rev", "sequence",
-        "status", "tree",
+        "_finished",
+        "_seen",
+        "attempt",
+        "detached",
+        "dispatch",
+        "ended",
+        "epoch",
+        "late",
+        "parent",
+        "pinned",
+        "rev",
+        "sequence",
+        "status",
+        "tree",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -19,6 +33,8 @@ class Track:
         """None until the first state."""
         self.rev = self.attempt = self.dispatch = self.epoch = self.sequence = 0
         self.parent: str | None = None
+        self.pinned: str | None = None
+        """The version of its agent to which it is pinned."""
         self.detached = False
         self.tree = False
         """Whether all below it was to be canceled with it."""
@@ -34,6 +50,7 @@ class Track:
         self.status, self.rev, self.sequence = record.status, record.rev, sequence
         self.attempt, self.dispatch, self.epoch = record.attempt, record.dispatch, record.epoch
         self.parent, self.detached = record.parent, record.detached
+        self.pinned = sys.intern(record.version) if record.pin else None
         self.tree = record.cancel is not None and record.cancel.scope == "tree"
         if record.status in TERMINAL:
             self.ended = True

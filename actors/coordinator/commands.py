@@ -264,7 +264,7 @@ class Commands:
         if self._carrier.gates.limits(record.agent) is not None and await self._carrier.gates.knows(record):
             return False
         subjects = self._bus.subjects
-        queue = f"{subjects.work}.{record.agent or f'@{record.topic}'}"
+        queue = f"{subjects.work}.{record.queue}"
         start, end = record.updated_at - _AROUND, record.updated_at + _AROUND
         page, pending = await reads.page_since(self._bus, subjects.work_stream, queue, start)
         for _ in range(_PAGES):

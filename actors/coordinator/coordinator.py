@@ -102,7 +102,7 @@ class Coordinator(Actor):
         self._liveness = Liveness(bus, self._commands.lost)
         retrying = Retrying(bus, self._ledger, self._carrier, self._routing, tracing)
         self._commands.serve("retry", lambda command: retrying.retry(command.run))
-        self._unserved = Unserved(bus, self._liveness.served, unserved_after_s)
+        self._unserved = Unserved(bus, self._liveness.served, unserved_after_s, self._ledger.apply)
         self._dead = DeadLetters(bus)
 
     @property
@@ -232,10 +232,10 @@ class Coordinator(Actor):
         self._answer(message, encode(ClaimReply(grants=self._fitting(list(grants)))))
 
     async def _grant(self, worker: str, claim: ClaimMessage) -> Grant:
-        known = self._ledger.known(claim.run)
-        agent = self._routing.agent(known.agent) if known else None
-        command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent, claim.agent)
         try:
+            known = self._ledger.known(claim.run)
+            agent = await self._routing.version(known.agent, claim.version) if known else None
+            command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent, claim.agent, claim.version)
             if "~" in require_run_id(claim.run):
                 await self._intake.latecomers.begins(claim.run)
             applied = await self._ledger.apply(claim.run, command)
@@ -250,7 +250,7 @@ class Coordinator(Actor):
             self._liveness.granted(worker, claim.run)
             crash.point("coordinator.before-grant")
             return Grant(run=claim.run, verdict="granted", fence=loaded.sequence, record=loaded.record)
-        if claim.delivery > 1:
+        if claim.delivery > 1 or applied.verdict == "changed":
             try:
                 await self._carrier.settle(loaded)  # whoever ended the attempt may have died before its effects
             except CallboardError as error:
@@ -362,7 +362,8 @@ class Coordinator(Actor):
             if delivery.delivered <= _UNKNOWN_AFTER:
                 raise Unavailable(f"run {work.run} is not there yet", run=work.run)
             return
-        await self._commands.apply(work.run, Redispatch(agents[0], loaded.record.dispatch, "routed"))
+        info = self._routing.agent(agents[0])
+        await self._commands.apply(work.run, Redispatch(agents[0], loaded.record.dispatch, "routed", info))
         for agent in agents[1:]:
             await self._intake.sibling(loaded.record, agent)
 

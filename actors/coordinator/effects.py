@@ -15,7 +15,7 @@ class Dispatch(Struct, frozen=True):
     """Publish the work message. Twice is harmless: only the newest dispatch can be claimed, and only once."""
 
     queue: str
-    """The agent, or `@topic` while no agent serves the topic."""
+    """The agent, with its version if the run is pinned; `@topic` while no agent serves the topic."""
     run: str
     dispatch: int
 
@@ -114,7 +114,7 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
         case Status.QUEUED if record.wake_at is None and record.turn is not None and record.turn.held:
             return (*_deadlines(record), AskTurn(run), *retried)
         case Status.QUEUED if record.wake_at is None:
-            dispatch = Dispatch(record.agent or f"@{record.topic}", run, record.dispatch)
+            dispatch = Dispatch(record.queue, run, record.dispatch)
             return (*_deadlines(record), dispatch, *retried)
         case Status.QUEUED:
             assert record.wake_at is not None
@@ -147,7 +147,7 @@ def _deadlines(record: RunRecord) -> tuple[Timer, ...]:
 def _owed_while_canceled(record: RunRecord, cancel_grace_s: float) -> tuple[Effect, ...]:
     found: list[Effect] = []
     if record.undo == "due":  # all below has ended; once claimed, the work message's lease brings it on
-        return () if record.worker else (Dispatch(record.agent, record.id, record.dispatch),)
+        return () if record.worker else (Dispatch(record.queue, record.id, record.dispatch),)
     if record.worker is not None:
         deadline = record.updated_at + timedelta(seconds=cancel_grace_s)
         found.append(Notify(record.worker, record.id, record.epoch))

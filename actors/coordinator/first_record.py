@@ -79,8 +79,8 @@ def of_child(parent: RunRecord, child: ChildRequest, info: AgentInfo | None, now
 
 
 def of_retry(before: RunRecord, run: str, info: AgentInfo | None, trace: str | None, now: datetime) -> RunRecord:
-    """The run that takes up `before`, which has ended without a result."""
-    return _new(
+    """The run that takes up `before`, which has ended without a result: on the same version, if that was pinned."""
+    record = _new(
         run,
         before.agent,
         before.input,
@@ -95,6 +95,7 @@ def of_retry(before: RunRecord, run: str, info: AgentInfo | None, trace: str | N
         timeout_s=before.timeout_s,
         priority=before.priority,
     )
+    return replace(record, version=before.version, pin=True) if before.pin else record
 
 
 def _new(

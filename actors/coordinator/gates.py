@@ -2,6 +2,9 @@
 
     owed dispatch ─→ entry on cb.work.{agent}.{priority}.{key} ─→ holder in cb.gate.{agent} ─→ cb.work.{agent}
 
+An agent has one gate for all its versions: runs that are pinned to one pass it with the others, and go on to the queue
+of their version, `cb.work.{agent}@{version}`.
+
 Each arrow is one write, and each may be done again: an entry is removed only after its work message is stored, and
 one whose dispatch is a holder already only gets that message again. So a crash in between loses no attempt. The gate is
 written under a fence: two coordinators cannot give the same slot twice. A look at a gate that another coordinator
@@ -22,6 +25,7 @@ from ...topics import crash, reads
 from ...topics.bus import Bus, fence
 from ...topics.errors import BrokerError, CallboardError, StaleFence
 from ...topics.messages import Gate, Holder, Limits, Priority, RunRecord, Status, Work, encode
+from ...topics.versions import versioned
 from . import gate as rules
 from .gate import Turn
 from .routing import Routing
@@ -44,6 +48,8 @@ class _Entry(NamedTuple):
     turn: Turn
     holder: Holder
     sequence: int
+    queue: str
+    """Where its work message goes."""
 
 
 class Gates:
@@ -73,7 +79,7 @@ class Gates:
             return False
         subjects = self._bus.subjects
         subject = f"{subjects.work}.{record.agent}.{record.priority}.{rules.key_of(limits, record)}"
-        await self._bus.store(subject, encode(Work(run=record.id, dispatch=record.dispatch)))
+        await self._bus.store(subject, encode(_entry_of(record, record.dispatch)))
         self.poke(record.agent)
         return True
 
@@ -95,7 +101,7 @@ class Gates:
         if any((one.run, one.dispatch) == (record.id, record.dispatch) for one in current.holders):
             return True
         subjects = self._bus.subjects
-        mark = encode(Work(run=record.id, dispatch=record.dispatch))
+        mark = encode(_entry_of(record, record.dispatch))
         async for page in reads.read(self._bus, subjects.work_stream, f"{subjects.work}.{record.agent}.*.*"):
             if any(one.data == mark for one in page):
                 return True
@@ -188,7 +194,7 @@ class Gates:
                 return False
             crash.point("coordinator.after-gate")
             self._drop(agent, released, current)
-        await asyncio.gather(*(self._hand_over(agent, one.holder) for one in passed.values()))
+        await asyncio.gather(*(self._hand_over(one) for one in passed.values()))
         crash.point("coordinator.after-hand-over")
         await asyncio.gather(*(self.forget(one) for one in [*(entry.sequence for entry in entries), *idle]))
         if (pause := rules.next_token_s(current, limits, now)) is not None:
@@ -216,27 +222,27 @@ class Gates:
         """The holders that hold nothing any more, by their own records: with the last dispatch that is over."""
         records = await self._log.load_many({one.run for one in current.holders})
         found: dict[str, int] = {}
-        unsent: dict[str, set[bytes]] = {}
+        unsent: dict[str, dict[bytes, str]] = {}
         for one in current.holders:
             record = records.get(one.run) or await self._at_the_leader(one.run)
             if record is None or not rules.holds(record, one.dispatch):
                 found[one.run] = max(one.dispatch, found.get(one.run, 0))
             elif record.status is Status.QUEUED:
                 subject = f"{self._bus.subjects.work}.{agent}.{record.priority}.{one.key}"
-                unsent.setdefault(subject, set()).add(encode(Work(run=one.run, dispatch=one.dispatch)))
-        await asyncio.gather(*(self._send_again(agent, subject, works) for subject, works in unsent.items()))
+                unsent.setdefault(subject, {})[encode(_entry_of(record, one.dispatch))] = record.queue
+        await asyncio.gather(*(self._send_again(subject, queues) for subject, queues in unsent.items()))
         return found
 
     async def _at_the_leader(self, run: str) -> RunRecord | None:
         loaded = await self._log.load_current(run)
         return loaded.record if loaded else None
 
-    async def _send_again(self, agent: str, subject: str, works: set[bytes]) -> None:
+    async def _send_again(self, subject: str, queues: dict[bytes, str]) -> None:
         """Those that were let through and have their entry still: a crash may have come before their work message."""
         async for page in reads.read(self._bus, self._bus.subjects.work_stream, subject):
             for stored in page:
-                if stored.data in works:
-                    await self._bus.store(f"{self._bus.subjects.work}.{agent}", stored.data)
+                if (queue := queues.get(stored.data)) is not None:
+                    await self._bus.store(f"{self._bus.subjects.work}.{queue}", stored.data)
                     await self.forget(stored.sequence)
 
     # -- entries --------------------------------------------------------------------------------------------------
@@ -282,9 +288,9 @@ class Gates:
                     log.warning("message %d on %s is no work: %s", stored.sequence, stored.subject, error)
                     idle.append(stored.sequence)
                     continue
-                found.setdefault(turn, []).append(
-                    _Entry(turn, Holder(work.run, work.dispatch, turn.key), stored.sequence)
-                )
+                queue = versioned(agent, work.version) if work.version else agent
+                holder = Holder(work.run, work.dispatch, turn.key)
+                found.setdefault(turn, []).append(_Entry(turn, holder, stored.sequence, queue))
         return await self._needed([found[turn].pop(0) for turn in chosen if found.get(turn)], idle)
 
     async def _needed(self, entries: list[_Entry], idle: list[int]) -> tuple[list[_Entry], list[int]]:
@@ -298,9 +304,9 @@ class Gates:
                 idle.append(one.sequence)
         return needed, idle
 
-    async def _hand_over(self, agent: str, holder: Holder) -> None:
-        body = encode(Work(run=holder.run, dispatch=holder.dispatch))
-        await self._bus.store(f"{self._bus.subjects.work}.{agent}", body)
+    async def _hand_over(self, entry: _Entry) -> None:
+        body = encode(Work(run=entry.holder.run, dispatch=entry.holder.dispatch))
+        await self._bus.store(f"{self._bus.subjects.work}.{entry.queue}", body)
 
     async def forget(self, sequence: int) -> None:
         """Takes a message out of the queue. Raises as `Bus.api` does if that should be tried again."""
@@ -311,6 +317,10 @@ class Gates:
             if error.retryable:
                 raise
             log.debug("entry %d is gone: %s", sequence, error)  # another coordinator was faster
+
+
+def _entry_of(record: RunRecord, dispatch: int) -> Work:
+    return Work(run=record.id, dispatch=dispatch, version=record.version if record.pin else "")
 
 
 def _pause_s(current: Gate) -> float:

@@ -179,7 +179,7 @@ class Intake:
             created, loaded = await self._ledger.create(record)
             await self._carrier.settle(loaded)
             return created, loaded
-        work = Dispatch(record.agent or f"@{record.topic}", record.id, record.dispatch)
+        work = Dispatch(record.queue, record.id, record.dispatch)
         written = self._log.append_state(record, 0)
         dispatched = self._carrier.begin_dispatch(work)
         dispatched.add_done_callback(_retrieved)

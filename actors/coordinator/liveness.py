@@ -20,6 +20,7 @@ from ...topics.errors import CallboardError, InvalidSubject, NoResponders, Unava
 from ...topics.ids import is_run_id
 from ...topics.messages import WorkerInfo
 from ...topics.subjects import require_token
+from ...topics.versions import versioned
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +71,11 @@ class Liveness:
             self._held[info.id] = dict.fromkeys(filter(is_run_id, info.running), 0.0) | recent
             self._heard[info.id] = now
             self._agents.update(dict.fromkeys(info.agents, now))
+            self._agents.update((versioned(agent, version), now) for agent, version in info.versions.items())
 
     def served(self, agent: str) -> float | None:
-        """Seconds since a worker of the agent was heard; None: never, by this coordinator."""
+        """Seconds since a worker of the agent, or of one version of it (`agent@version`), was heard; None: never, by
+        this coordinator."""
         heard = self._agents.get(agent)
         return None if heard is None else self._loop.time() - heard
 

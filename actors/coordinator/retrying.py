@@ -82,7 +82,8 @@ class Retrying:
             )
 
     async def _created(self, before: RunRecord, name: str) -> Loaded:
-        info, trace = self._routing.agent(before.agent), self._tracing.came_with(before)
+        info = self._routing.agent(before.agent, before.version if before.pin else None)
+        trace = self._tracing.came_with(before)
         record = first_record.of_retry(before, name, info, trace, units.now())
         first = placing.ensured(going_on(record, before))
         return (await self._ledger.create(self._tracing.placed(first)))[1]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import msgspec
-
-from ...store.agents import AgentRegistry
+from ...store.agents import AgentRegistry, registered
 from ...topics.bus import Bus
 from ...topics.client import Message
-from ...topics.errors import InvalidSubject
+from ...topics.errors import InvalidMessage, InvalidSubject
 from ...topics.messages import AgentInfo
 from ...topics.subjects import require_token
+from ...topics.versions import split
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +24,7 @@ class Routing:
     def __init__(self, bus: Bus, registry: AgentRegistry) -> None:
         self._bus, self._registry = bus, registry
         self._agents: dict[str, AgentInfo] = {}
+        self._versions: dict[tuple[str, str], AgentInfo] = {}
         self._topics: dict[str, tuple[str, ...]] = {}
         self._refreshed = 0.0
         self.on_registration: list[asyncio.Event] = []
@@ -32,8 +32,9 @@ class Routing:
     async def refresh(self) -> None:
         """Reads all registrations anew."""
         self._refreshed = asyncio.get_running_loop().time()
-        for info in await self._registry.all():
-            self._agents[info.name] = info
+        found = await self._registry.registrations()
+        self._agents |= found.current
+        self._versions |= {(name, info.version): info for name, infos in found.versions.items() for info in infos}
         self._index()
 
     def _index(self) -> None:
@@ -44,22 +45,46 @@ class Routing:
         self._topics = {topic: tuple(sorted(names)) for topic, names in topics.items()}
 
     def heard(self, message: Message) -> None:
-        """A registration came in on the live subject."""
+        """A registration came in on the live subject, or with an empty body the word that there is none any more."""
+        token = message.subject.rpartition(".")[2]
+        name, version = split(token)
+        if not message.data:
+            self._forget(name, version)
+            return
         try:
-            info = msgspec.json.decode(message.data, type=AgentInfo)
-            if require_token("agent", info.name) != message.subject.rpartition(".")[2]:
-                raise InvalidSubject(f"it registers agent {info.name!r}")
-        except (msgspec.MsgspecError, InvalidSubject) as error:
+            info = registered(token, message.data)
+            require_token("agent", info.name)
+        except (InvalidMessage, InvalidSubject) as error:
             log.warning("registration on %s not understood: %s", message.subject, error)
             return
-        self._agents[info.name] = info
-        self._index()
+        self._versions[info.name, info.version] = info
+        if version is None:
+            self._agents[info.name] = info
+            self._index()
         for event in self.on_registration:
             event.set()
 
-    def agent(self, name: str) -> AgentInfo | None:
-        """The registration of an agent, if it is known."""
-        return self._agents.get(name)
+    def _forget(self, name: str, version: str | None) -> None:
+        if version is None:
+            self._agents.pop(name, None)
+            self._index()
+        else:
+            self._versions.pop((name, version), None)
+
+    def agent(self, name: str, version: str | None = None) -> AgentInfo | None:
+        """The registration of an agent that new runs follow, or that of one of its versions, if it is known."""
+        return self._agents.get(name) if version is None else self._versions.get((name, version))
+
+    async def version(self, name: str, version: str) -> AgentInfo | None:
+        """The registration of a version. One that is not known is looked up anew, at most twice a second."""
+        info = self.agent(name, version)
+        if info is None and self._is_old():
+            await self.refresh()
+            info = self.agent(name, version)
+        return info
+
+    def _is_old(self) -> bool:
+        return asyncio.get_running_loop().time() - self._refreshed > _REFRESH_S
 
     @property
     def topics(self) -> dict[str, tuple[str, ...]]:
@@ -69,7 +94,7 @@ class Routing:
     async def serving(self, topic: str) -> tuple[str, ...]:
         """The agents that serve a topic. A topic nobody is known to serve is looked up anew, at most twice a second."""
         names = self._topics.get(topic, ())
-        if not names and asyncio.get_running_loop().time() - self._refreshed > _REFRESH_S:
+        if not names and self._is_old():
             await self.refresh()
             names = self._topics.get(topic, ())
         return names

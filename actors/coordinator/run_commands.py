@@ -18,7 +18,9 @@ class Claim(Struct, frozen=True):
     delivery: int
     agent: AgentInfo | None = None
     queue: str = ""
-    """The agent on whose queue the message was found; empty: not told."""
+    """The queue on which the message was found, the agent's or that of one of its versions; empty: not told."""
+    version: str = ""
+    """The version of the agent that the worker has; `agent` is the registration of that one."""
 
 
 class End(Struct, frozen=True):
@@ -103,11 +105,19 @@ class TakeTurn(Struct, frozen=True):
 
 
 class Redispatch(Struct, frozen=True):
-    """A queued run's work message is missing, or its agent has become known."""
+    """A queued run's work message is missing, or its agent has become known: then with its registration."""
 
     agent: str
     dispatch: int
     reason: str | None = None
+    info: AgentInfo | None = None
+
+
+class Unattended(Struct, frozen=True):
+    """Nobody takes the work message of this dispatch: `reason` says who is missing."""
+
+    dispatch: int
+    reason: str
 
 
 RunCommand = (
@@ -125,5 +135,6 @@ RunCommand = (
     | Starved
     | TakeTurn
     | Redispatch
+    | Unattended
 )
 Verdict = Literal["changed", "applied", "stale", "later", "refused"]

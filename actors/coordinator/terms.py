@@ -55,10 +55,12 @@ def text(request: TaskRequest) -> str:
 
 
 def settled(record: RunRecord, agent: AgentInfo | None, request: TaskRequest | None = None) -> RunRecord:
-    """A new run with its agent's policy, and with its terms: the request's, otherwise those of its agent, as far as it
-    is known. Seconds count from when the run may begin."""
+    """A new run with its agent's version and policy, and with its terms: the request's, otherwise those of its agent,
+    as far as it is known. Seconds count from when the run may begin."""
     if agent is not None:
-        record = replace(record, retry=agent.retry, timeout_s=agent.timeout_s)
+        record = replace(
+            record, retry=agent.retry, timeout_s=agent.timeout_s, version=agent.version, pin=is_pinned(agent)
+        )
     deadline_s = _first(request.deadline_s if request else None, agent.deadline_s if agent else None)
     wait_s = _first(request.wait_timeout_s if request else None, agent.wait_timeout_s if agent else None)
     if deadline_s is None and wait_s is None:
@@ -70,6 +72,11 @@ def settled(record: RunRecord, agent: AgentInfo | None, request: TaskRequest | N
         wait_timeout_s=wait_s,
         wait_until=None if wait_s is None or record.wake_at else begins + timedelta(seconds=wait_s),
     )
+
+
+def is_pinned(agent: AgentInfo) -> bool:
+    """Whether a run that begins under this registration belongs to its version. A registration may be anybody's."""
+    return agent.pin and bool(agent.version)
 
 
 def _first(asked: float | None, agents: float | None) -> float | None:

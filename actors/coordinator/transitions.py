@@ -20,7 +20,7 @@ from typing import assert_never
 
 from ...store.attention import FAILED_BY_HAND
 from ...topics.messages import ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
-from . import canceling, deadlines, turns
+from . import canceling, deadlines, pinning, turns
 from .decision import APPLIED, LATER, MAX_LOSSES, REFUSED, STALE, Decision, finished, following, queued
 from .run_commands import (
     Cancel,
@@ -37,6 +37,7 @@ from .run_commands import (
     Settled,
     Starved,
     TakeTurn,
+    Unattended,
     Wake,
 )
 
@@ -86,6 +87,8 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
             return STALE if after is None else Decision("changed", after)
         case Deadline() | Starved():
             return deadlines.decide(record, command, now)
+        case Unattended():
+            return pinning.unattended(record, command)
         case _:
             assert_never(command)
 
@@ -94,17 +97,25 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
 
 
 def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
-    if record.terminal or claim.dispatch < record.dispatch or (claim.queue and claim.queue != record.agent):
+    if record.terminal or claim.dispatch < record.dispatch or not pinning.belongs(record, claim.queue):
         return STALE
     if claim.dispatch > record.dispatch:
         return LATER
     if record.status is Status.QUEUED:
-        return STALE if record.wake_at is not None or _held(record) else _begin(record, claim, now, record.losses)
-    undoing = record.undo == "due"
-    if undoing and record.worker is None:
+        if record.wake_at is not None or _held(record):
+            return STALE
+        elsewhere = pinning.is_elsewhere(record, claim)
+        return (pinning.sent_there if elsewhere else _begin)(record, claim, now, record.losses)
+    if record.undo == "due" and record.worker is None:
         return _begin(record, claim, now, record.losses)
     if record.status not in (Status.RUNNING, Status.CANCEL_REQUESTED) or record.lease != claim.lease:
         return STALE
+    return _take_over(record, claim, now)
+
+
+def _take_over(record: RunRecord, claim: Claim, now: datetime) -> Decision:
+    """The work message of an attempt that is under way was delivered again."""
+    undoing = record.undo == "due"
     if claim.delivery <= record.delivery:
         same = record.worker == claim.worker and (undoing or record.status is Status.RUNNING)
         return APPLIED if same else STALE
@@ -114,6 +125,8 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
         return _begin(record, claim, now, record.losses)
     if record.losses + 1 >= MAX_LOSSES:
         return canceling.undo_lost(record, now, "its worker was lost") if undoing else _poisoned(record, now)
+    if pinning.is_elsewhere(record, claim) and not undoing:
+        return pinning.sent_there(record, claim, now, record.losses + 1)
     return _begin(record, claim, now, record.losses + 1)
 
 
@@ -138,6 +151,7 @@ def _begin(record: RunRecord, claim: Claim, now: datetime, losses: int) -> Decis
         started_at=record.started_at or now,
         retry=agent.retry if agent else record.retry,
         timeout_s=agent.timeout_s if agent else record.timeout_s,
+        **pinning.at_claim(record, claim),
     )
 
 
@@ -314,7 +328,7 @@ def _redispatch(record: RunRecord, command: Redispatch, now: datetime) -> Decisi
         return STALE
     if _held(record):
         return STALE
-    return queued(record, now, command.reason, agent=command.agent)
+    return queued(record, now, command.reason, agent=command.agent, **pinning.at_registration(command.info))
 
 
 def _told(record: RunRecord, command: Reconcile | Fail, now: datetime) -> Decision:

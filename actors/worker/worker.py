@@ -25,6 +25,7 @@ from ...topics.ids import new_token
 from ...topics.messages import Claim, Command, Grant, RunRecord, Work
 from ...topics.pull import Delivery, Puller
 from ...topics.units import nanoseconds
+from ...topics.versions import split, versioned
 from ..actor import Actor, SignalSource, Source
 from ..agent import Agent
 from ..context import ActorContext
@@ -101,7 +102,10 @@ class AgentWorker(Actor):
 
     def beat(self) -> dict[str, Any]:
         """What this worker serves and holds."""
-        return {"agents": list(self._agents), "concurrency": self._concurrency, "running": list(self._running)}
+        versions = {agent.name: agent.version for agent in self._agents.values() if agent.version}
+        return {
+            "agents": list(self._agents), "concurrency": self._concurrency, "running": list(self._running),
+        } | ({"versions": versions} if versions else {})  # fmt: skip
 
     def sources(self) -> list[Source]:
         """Notices of the coordinators: a run was canceled, a child has ended. They may be lost: fences and looks
@@ -115,32 +119,40 @@ class AgentWorker(Actor):
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def started(self, ctx: ActorContext) -> None:
-        """Registers the agents and begins to pull, one durable consumer an agent."""
+        """Registers the agents and begins to pull: one durable consumer an agent, and one more for its version if it
+        has one, where the runs are that are pinned to it."""
         number_branches(asyncio.get_running_loop())
         registry = AgentRegistry(self._bus)
         await self._blobs.ensure()
         for agent in self._agents.values():
             await self._register(registry, agent)
         for agent in self._agents.values():
-            config = partial(self._consumer, registry, agent)
-            puller = Puller(self._bus, self._bus.subjects.work_stream, agent.name, config, self._take, self._room)
-            self._pullers.append(puller)
-            await puller.start()
+            for queue in (agent.name, *([versioned(agent.name, agent.version)] if agent.version else [])):
+                config = partial(self._consumer, registry, agent, queue)
+                puller = Puller(self._bus, self._bus.subjects.work_stream, queue, config, self._take, self._room)
+                self._pullers.append(puller)
+                await puller.start()
 
     async def _register(self, registry: AgentRegistry, agent: Agent[Any]) -> None:
         before, info = await registry.current(agent.name), agent.info()
-        if before is not None and before.limits != info.limits:
-            log.warning(
-                "the limits of agent %s change for all workers from %s to %s", agent.name, before.limits, info.limits
-            )
         await registry.register(info)
+        now = await registry.current(agent.name) or info
+        if before is not None and before.limits != now.limits:
+            log.warning(
+                "the limits of agent %s change for all workers from %s to %s", agent.name, before.limits, now.limits
+            )
+        if now.version != info.version:
+            log.warning(
+                "agent %s: this worker has version %r; new runs follow version %r, which was registered later "
+                "(`callboard agents promote` changes that)", agent.name, info.version, now.version,
+            )  # fmt: skip
 
-    async def _consumer(self, registry: AgentRegistry, agent: Agent[Any]) -> dict[str, Any]:
-        """The agent's consumer, whose bound on unacknowledged messages is the agent's limit across all workers: that of
-        the newest registration, which may be another worker's."""
+    async def _consumer(self, registry: AgentRegistry, agent: Agent[Any], queue: str) -> dict[str, Any]:
+        """The consumer of a queue of the agent, whose bound on unacknowledged messages is the agent's limit across all
+        workers: that of the current registration, which may be another worker's."""
         limits = (await registry.current(agent.name) or agent.info()).limits
         return {
-            "filter_subject": f"{self._bus.subjects.work}.{agent.name}",
+            "filter_subject": f"{self._bus.subjects.work}.{queue}",
             "ack_wait": nanoseconds(self._lease_s),
             "max_ack_pending": limits.concurrency if limits else _MAX_ACK_PENDING,
             "max_deliver": -1,
@@ -214,12 +226,15 @@ class AgentWorker(Actor):
             problem = InvalidMessage(f"not a work message: {error}", subject=delivery.subject)
             await self._dead.put("work", delivery.subject, delivery.data, delivery.headers, info_of(problem))
             return True
+        queue = delivery.subject[len(self._bus.subjects.work) + 1 :]
+        served = self._agents.get(split(queue)[0])
         claim = Claim(
             run=work.run,
             dispatch=work.dispatch,
             lease=delivery.sequence,
             delivery=delivery.delivered,
-            agent=delivery.subject[len(self._bus.subjects.work) + 1 :],
+            agent=queue,
+            version=served.version if served else "",
         )
         grant = await self._desk.claim(claim)
         match grant.verdict:

@@ -161,6 +161,9 @@ def _fields(record: RunRecord, sequence: int) -> list[tuple[str, str]]:
         ("status", str(record.status)),
         ("reason", record.reason or ""),
         ("agent", record.agent),
+        ("version", record.version + (" (pinned)" if record.pin else "")),
+        ("forked from", _forked(record)),
+        ("retries", record.retry_of or ""),
         ("topic", record.topic or ""),
         ("thread", record.thread or ""),
         ("parent", record.parent or ""),
@@ -180,6 +183,11 @@ def _fields(record: RunRecord, sequence: int) -> list[tuple[str, str]]:
         ("error", f"{error.code}: {error.message}" if error else ""),
         ("state", f"revision {record.rev}, sequence {sequence}"),
     ]
+
+
+def _forked(record: RunRecord) -> str:
+    fork = record.forked_from
+    return f"run {fork.run} at checkpoint {fork.checkpoint}" if fork else ""
 
 
 # -- tree -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 _COLUMNS = (
     "id", "root", "parent", "agent", "topic", "thread", "status", "live", "reason", "created", "updated", "started",
-    "ended", "attempt", "steps", "rev", "error_code", "error_message", "metadata", "sequence", "record",
+    "ended", "attempt", "steps", "rev", "error_code", "error_message", "metadata", "sequence", "version", "pinned",
+    "forked_from", "forked_at", "record",
 )  # fmt: skip
 _AGENT, _STATUS, _CREATED, _METADATA = (_COLUMNS.index(name) for name in ("agent", "status", "created", "metadata"))
 _CHUNK = 500  # SQLite before 3.32 takes 999 parameters

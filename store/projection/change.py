@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from ...topics.errors import CallboardError, InvalidMessage
-from ...topics.messages import VERSION, AgentInfo, Status
+from ...topics.messages import VERSION, Status
 from ...topics.reads import Stored
+from ..agents import registered
 
 _SWEPT = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING, Status.CANCEL_REQUESTED})
 LABEL_CHARS = 1024
@@ -30,6 +31,11 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 class _Error(Struct, gc=False):
     code: str
     message: str
+
+
+class _Fork(Struct, gc=False):
+    run: str
+    checkpoint: Count = 0
 
 
 class _State(Struct):
@@ -51,6 +57,9 @@ class _State(Struct):
     ended_at: datetime | None = None
     steps: Count = 0
     metadata: Raw = Raw()
+    version: str = ""
+    pin: bool = False
+    forked_from: _Fork | None = None
 
 
 class _Artifact(Struct, gc=False):
@@ -77,7 +86,6 @@ _state = msgspec.json.Decoder(_State).decode
 _artifacts = msgspec.json.Decoder(_Artifact | list[_Artifact]).decode
 _thread = msgspec.json.Decoder(_Thread).decode
 _message = msgspec.json.Decoder(_ThreadMessage).decode
-_agent = msgspec.json.Decoder(AgentInfo).decode
 _metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -175,7 +183,8 @@ class Changes:
             microseconds(state.updated_at), None if state.started_at is None else microseconds(state.started_at),
             None if state.ended_at is None else microseconds(state.ended_at), state.attempt, state.steps, state.rev,
             None if error is None else error.code, None if error is None else error.message,
-            _object(state.metadata), message.sequence, text,
+            _object(state.metadata), message.sequence, state.version, int(state.pin),
+            state.forked_from and state.forked_from.run, state.forked_from and state.forked_from.checkpoint, text,
         )  # fmt: skip
 
     def _artifact(self, message: Stored, run: str) -> None:
@@ -187,9 +196,9 @@ class Changes:
         ]
 
     def _agent(self, message: Stored, name: str) -> None:
-        info = _agent(message.data)
-        if info.name != name:
-            raise InvalidMessage(f"the registration names agent {info.name!r}, the subject another")
+        registered(name, message.data)
+        if "@" in name:  # one of its versions
+            return
         self.agents[name] = (name, message.data.decode(), microseconds(message.time), message.sequence)
 
     def _thread(self, message: Stored, thread: str) -> None:

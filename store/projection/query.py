@@ -23,12 +23,12 @@ PAGE_LIMIT = 1000
 
 _RUN_COLUMNS = (
     "id, root, agent, status, created, updated, parent, topic, thread, reason, started, ended, attempt, steps, rev, "
-    "error_code, error_message, metadata, sequence"
+    "error_code, error_message, metadata, sequence, version, pinned, forked_from, forked_at"
 )
 _HAS_LABEL = "EXISTS (SELECT 1 FROM labels AS l WHERE (key, value, l.created, run) = (?, ?, runs.created, runs.id))"
 _LONGEST_MESSAGE = 10_000
 """Artifacts that one message of the log can hold at most."""
-_EQUAL = ("agent", "thread", "topic", "parent", "root")
+_EQUAL = ("agent", "thread", "topic", "parent", "root", "forked_from")
 _decode_agent = msgspec.json.Decoder(AgentInfo).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -79,6 +79,14 @@ class Query:
             by_status[status] = by_status.get(status, 0) + number
             by_agent.setdefault(agent, {})[status] = number
         return Counts(total=sum(by_status.values()), by_status=by_status, by_agent=by_agent)
+
+    async def pinned(self) -> dict[str, dict[str, int]]:
+        """How many runs that have not ended are pinned, by agent and version."""
+        sql = "SELECT agent, version, count(*) FROM runs WHERE pinned = 1 AND ended IS NULL GROUP BY agent, version"
+        found: dict[str, dict[str, int]] = {}
+        for agent, version, number in await self._database.read(sql):
+            found.setdefault(agent, {})[version] = number
+        return found
 
     async def stuck(self, older_than_s: float, limit: int = 500) -> list[tuple[str, Status]]:
         """Runs in queued, running, waiting or cancel_requested that have not changed for that long, stillest first."""
@@ -254,14 +262,15 @@ def _run(row: Row) -> RunRow:
     values: Iterator[Any] = iter(row)
     (
         run, root, agent, status, created, updated, parent, topic, thread, reason, started, ended, attempt, steps, rev,
-        error_code, error_message, metadata, sequence, *record,
+        error_code, error_message, metadata, sequence, version, pinned, forked_from, forked_at, *record,
     ) = values  # fmt: skip
     return RunRow(
         id=run, root=root, agent=agent, status=Status(status), created_at=utc(created / 1e6),
         updated_at=utc(updated / 1e6), parent=parent, topic=topic, thread=thread, reason=reason,
         started_at=_moment(started), ended_at=_moment(ended), attempt=attempt, steps=steps, rev=rev,
         error_code=error_code, error_message=error_message,
-        metadata=None if metadata is None else _decode_metadata(metadata), sequence=sequence,
+        metadata=None if metadata is None else _decode_metadata(metadata), sequence=sequence, version=version,
+        pin=bool(pinned), forked_from=forked_from, forked_at=forked_at,
         record=Raw(record[0].encode()) if record else None,
     )  # fmt: skip
 

@@ -34,6 +34,12 @@ class RunRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error_code: str | None = None
     error_message: str | None = None
     metadata: dict[str, Any] | None = None
+    version: str = ""
+    pin: bool = False
+    forked_from: str | None = None
+    """The run with whose checkpoint it began."""
+    forked_at: int | None = None
+    """The id of that checkpoint."""
     sequence: int = 0
     record: Raw | None = None
     """The JSON of the whole RunRecord; only where it was asked for."""
@@ -135,6 +141,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     topic: str | None = None
     parent: str | None = None
     root: str | None = None
+    forked_from: str | None = None
     metadata: dict[str, str] | None = None
     """Every pair must match: strings as they are, numbers, true, false and null by their JSON text."""
     created_after: datetime | None = None

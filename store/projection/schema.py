@@ -6,7 +6,7 @@ transaction as the rows. A database of another `VERSION` is emptied and built ag
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 """Written to `PRAGMA user_version`. Raise it with every change below, and with every change of what rows hold."""
 
 KEPT_SKIPPED = 10_000
@@ -33,7 +33,7 @@ CREATE TABLE runs (
     status TEXT NOT NULL, live INTEGER NOT NULL, reason TEXT, created INTEGER NOT NULL, updated INTEGER NOT NULL,
     started INTEGER, ended INTEGER, attempt INTEGER NOT NULL, steps INTEGER NOT NULL, rev INTEGER NOT NULL,
     error_code TEXT, error_message TEXT, metadata TEXT, sequence INTEGER NOT NULL,
-    record TEXT NOT NULL
+    version TEXT NOT NULL, pinned INTEGER NOT NULL, forked_from TEXT, forked_at INTEGER, record TEXT NOT NULL
 );
 CREATE INDEX runs_by_time ON runs (created, id);
 CREATE INDEX runs_by_status ON runs (status, created, id);
@@ -42,6 +42,8 @@ CREATE INDEX runs_by_root ON runs (root, created, id);
 CREATE INDEX runs_by_parent ON runs (parent, created, id) WHERE parent IS NOT NULL;
 CREATE INDEX runs_by_thread ON runs (thread, created, id) WHERE thread IS NOT NULL;
 CREATE INDEX runs_by_topic ON runs (topic, created, id) WHERE topic IS NOT NULL;
+CREATE INDEX runs_by_fork ON runs (forked_from, created, id) WHERE forked_from IS NOT NULL;
+CREATE INDEX runs_by_pin ON runs (agent, version) WHERE pinned = 1 AND ended IS NULL;
 CREATE INDEX runs_by_stillness ON runs (updated, id) WHERE live = 1;
 
 CREATE TABLE labels (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from callboard.store.blobs import Blobs
@@ -71,6 +73,13 @@ async def test_a_counter_shrinks(bus: Bus, forger: Forger, run: str, counter: st
         await forger.state(run, status, **({"attempt": 1} | {counter: count}))
     found = await only(bus, "counter_shrinks")
     assert found.found.startswith(f"{counter} 1 after 2")
+
+
+@pytest.mark.parametrize("after", [{"version": "2", "pin": True}, {"version": "1"}])
+async def test_a_pin_moves(bus: Bus, forger: Forger, run: str, after: dict[str, Any]) -> None:
+    await forger.path(run, Q, R, version="1", pin=True)
+    await forger.state(run, C, attempt=1, **after)
+    assert "after version '1'" in (await only(bus, "pin_moved")).found
 
 
 async def test_two_outcomes(bus: Bus, forger: Forger, run: str) -> None:

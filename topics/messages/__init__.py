@@ -6,6 +6,7 @@
 from .attention import Notice, Parked, Webhook
 from .checkpoint import Cell, Checkpoint, Label, Source
 from .entries import Artifact, Event, Step
+from .fork import Fork, Tip
 from .gate import KEYLESS, Gate, Holder
 from .limits import Limits, Priority
 from .presence import AgentInfo, WorkerInfo
@@ -57,6 +58,7 @@ __all__ = [
     "Entry",
     "ErrorInfo",
     "Event",
+    "Fork",
     "Gate",
     "Grant",
     "Holder",
@@ -83,6 +85,7 @@ __all__ = [
     "ThreadHead",
     "ThreadMessage",
     "ThreadRecord",
+    "Tip",
     "Turn",
     "UnknownEffect",
     "Webhook",

@@ -24,10 +24,12 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rev: int = 0
     """Of a run: the state in which it waits. A run that has gone on waits no more."""
     queue: str = ""
-    """Of `no_worker`: the agent, or `@topic` while no agent serves it."""
+    """Of `no_worker`: the agent, `agent@version` of runs that are pinned, or `@topic` while no agent serves it."""
     runs: int = 0
     """Of `no_worker`: how many work messages lay there when it was noticed."""
     agent: str = ""
+    version: str | None = None
+    """Of `no_worker`, where runs are pinned: the version of the agent that no worker has."""
     topic: str | None = None
     thread: str | None = None
     reason: str | None = None

@@ -11,11 +11,14 @@ from .run import RetryPolicy
 
 
 class AgentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`cb.agent.{name}`: what a worker registers, so that tasks find their agent before any worker is up again."""
+    """What a worker registers, so that tasks find their agent before any worker is up again: on `cb.agent.{name}` the
+    version that new runs follow, on `cb.agent.{name}@{version}` each one that there is."""
 
     name: str
     topics: list[str] = []
     version: str = ""
+    pin: bool = False
+    """Whether its runs are carried out by workers of this version only."""
     description: str = ""
     retry: RetryPolicy = RetryPolicy()
     timeout_s: float | None = None
@@ -33,6 +36,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     agents: list[str]
+    versions: dict[str, str] = {}
+    """Of those agents that have one, the version."""
     concurrency: int
     running: list[str] = []
     """Runs it holds."""

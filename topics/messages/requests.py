@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from .fork import Fork
 from .limits import Priority
 from .run import RunRecord, Status
 from .turn import Policy, Turn
@@ -41,6 +42,8 @@ class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long the run may wait for a worker each time it is queued, in seconds; otherwise as its agent says."""
     priority: Priority = "normal"
     """Which goes first when the agent has limits."""
+    fork: Fork | None = None
+    """The checkpoint that the run begins from; then neither agent nor topic need be named."""
 
     @property
     def payload(self) -> Payload:

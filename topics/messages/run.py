@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ..versions import versioned
+from .fork import Fork
 from .limits import Priority
 from .turn import Turn
 from .values import VERSION, ErrorInfo, Payload
@@ -113,6 +115,11 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     v: int = VERSION
     rev: int = 1
     """Counts the states of this run from 1."""
+    version: str = ""
+    """The version of its agent: when it was created that of the registration, then that of the worker of its newest
+    attempt."""
+    pin: bool = False
+    """Whether only workers of that version carry it out."""
     parent: str | None = None
     topic: str | None = None
     thread: str | None = None
@@ -163,6 +170,10 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     detached: bool = False
     retry_of: str | None = None
     """The run that ended without a result, whose journal this one goes on from; attempts are counted on."""
+    forked_from: Fork | None = None
+    """The checkpoint of another run that this one begins from."""
+    checkpoint: int = 0
+    """Its newest checkpoint when the last attempt ended: the stream sequence of its message; 0: none."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     steps: int = 0
@@ -177,6 +188,14 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     coordinator that created the run records no spans."""
     trace_parent: str | None = None
     """W3C traceparent of the parent of the run's own span."""
+
+    @property
+    def queue(self) -> str:
+        """The last token of the subject of its work messages: its agent, with the version if it is pinned; `@{topic}`
+        while it has none."""
+        if not self.agent:
+            return f"@{self.topic}"
+        return versioned(self.agent, self.version) if self.pin else self.agent
 
     @property
     def terminal(self) -> bool:

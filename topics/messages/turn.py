@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from .fork import Tip
 from .values import VERSION
 
 Policy = Literal["enqueue", "reject", "interrupt", "rollback", "fork", "optimistic"]
@@ -36,6 +37,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of an optimistic run: the thread that has its messages until they are kept."""
     base: int | None = None
     """The thread's version when the run began."""
+    tip: Tip | None = None
+    """The thread's state when the run began."""
 
     @property
     def held(self) -> bool:
@@ -61,6 +64,8 @@ class ThreadHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The run at work."""
     waiting: list[Entry] = []
     """Who comes next: first those that replace the active run, then those that wait, each in the order they came."""
+    tip: Tip | None = None
+    """The state of the thread: the last checkpoint of the last run that left one."""
     v: int = VERSION
 
 
@@ -73,3 +78,5 @@ class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
     without: str | None = None
     """The run that was at work then: what it said is not shared."""
     version: int = 0
+    tip: Tip | None = None
+    """The state of that thread then."""

@@ -13,10 +13,12 @@ from .values import ErrorInfo, Payload
 
 
 class Work(Struct, frozen=True, omit_defaults=True):
-    """`cb.work.{agent}`: an attempt is ready."""
+    """`cb.work.{agent}`, of a pinned run `cb.work.{agent}@{version}`: an attempt is ready."""
 
     run: str
     dispatch: int
+    version: str = ""
+    """Of a pinned run that waits at its agent's gate: the version of the workers that it is for."""
 
 
 class Claim(Struct, frozen=True, omit_defaults=True):
@@ -29,7 +31,10 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     delivery: int = 1
     """How often that message was delivered."""
     agent: str = ""
-    """Whose queue it was found on: a run of another agent is not granted. Empty: not checked."""
+    """The queue it was found on, `{agent}` or `{agent}@{version}`: a run that belongs on another one is not granted.
+    Empty: not checked."""
+    version: str = ""
+    """The version of the agent that the worker has."""
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -78,6 +83,8 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nothing outside is left that a cancel would have to undo: the run has no effects, or they were undone as far as
     that is possible; `error` says what was not."""
     steps: int = 0
+    checkpoint: int = 0
+    """The newest checkpoint of the run: the stream sequence of its message; 0: none."""
 
 
 class OutcomeRequest(Struct, frozen=True):
