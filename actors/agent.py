@@ -108,6 +108,8 @@ class Agent(Generic[R]):
     input_type: Any
     result_type: Any
     takes_input: bool
+    state_type: Any = None
+    """Of `ctx.state`; None: a dict."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:  # noqa: D102  # the class says it
         return self.fn(*args, **kwargs)
@@ -127,6 +129,7 @@ class Agent(Generic[R]):
             limits=limits(self.limit, self.rate),
             input_schema=codec.json_schema(self.input_type),
             output_schema=codec.json_schema(self.result_type),
+            state_schema=None if self.state_type is None else codec.json_schema(self.state_type),
         )
 
 
@@ -147,6 +150,7 @@ def agent(
     version: str = "",
     pin: bool = False,
     description: str | None = None,
+    state: Any = None,
 ) -> Callable[[Callable[..., Awaitable[R]]], Agent[R]]:
     """Declares an async function `(ctx, input) -> result` as the agent `name`, subscribed to `topics`.
 
@@ -154,6 +158,7 @@ def agent(
     creation, `wait_timeout` each wait for a worker: past the latter two the run ends as timed_out, with all below it.
     `limit` and `rate` hold across all workers. `version` names the version of its code; with `pin`, runs that begin
     under it are carried out by workers of that version only. `description` defaults to the docstring's first line.
+    `state` is the type of `ctx.state`, which must be made without arguments and be an object in JSON (default: a dict).
     Raises InvalidSubject for a name, topic or version that cannot be a subject token, InvalidInput for a function that
     cannot be called so."""
     require_token("agent", name)
@@ -175,6 +180,8 @@ def agent(
             )
         try:
             input_type, result_type = codec.handler_types(fn)
+            if state is not None:
+                codec.check_type(state)
         except TypeError as error:
             raise InvalidInput(f"agent {name!r}: {error}") from error
         doc = (inspect.getdoc(fn) or "").partition("\n")[0]
@@ -194,6 +201,7 @@ def agent(
             input_type=input_type,
             result_type=result_type,
             takes_input=len(inspect.signature(fn).parameters) > 1,
+            state_type=state,
         )
 
     return declare

@@ -12,6 +12,7 @@ import msgspec
 from ..topics.errors import InvalidMessage, Unavailable
 from ..topics.messages import Artifact, Event, Step
 from ..topics.reads import Stored
+from .checkpoints.state import is_checkpoint
 from .effects import Effects
 from .log import EventLog
 
@@ -81,6 +82,10 @@ class Journal:
     """What was done outside. The newest entry of an effect stands in `steps` as well, where it keeps its place."""
     origin: str = ""
     """The first run of those that were retried one after the other; empty for a run that retries none."""
+    behind: bool = False
+    """Whether there are entries before those that were read: what a checkpoint holds instead."""
+    snapshots: dict[str, int] = field(default_factory=dict)
+    """The newest checkpoint of each kind of event (`checkpoint`, `checkpoint@…`) among what was read."""
     sequence: int = 0
     """Stream sequence of the last event read, of any kind; 0 for a run without events."""
 
@@ -124,3 +129,5 @@ def _add(journal: Journal, seen: Seen, stored: Stored) -> None:
         for entry in entries(stored):
             if seen.fresh(entry):
                 journal.add(entry)
+    elif is_checkpoint(stored.kind):
+        journal.snapshots[stored.kind] = stored.sequence

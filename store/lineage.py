@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..topics.bus import Bus
 from ..topics.errors import NotFound
 from ..topics.messages import RunRecord, Step
 from ..topics.reads import read
+from .checkpoints import Checkpoints, State
+from .checkpoints.state import KIND
 from .effects import Effects
 from .journal import Journal, Seen, entries, load_journal
 from .log import EventLog, Loaded
@@ -34,6 +38,30 @@ async def load_lineage(log: EventLog, record: RunRecord, until: int = 0) -> Jour
         await load_journal(log, loaded.record.id, loaded.sequence, journal)
         journal.emitted.clear()
     return await load_journal(log, record.id, until, journal)
+
+
+class Beginning(NamedTuple):
+    """Where an attempt begins: the newest checkpoint, if there is one, and the journal after it."""
+
+    journal: Journal
+    state: State | None = None
+
+
+async def load_beginning(log: EventLog, checkpoints: Checkpoints, record: RunRecord, until: int) -> Beginning:
+    """What earlier attempts of a run, and of those that it goes on from, have left. What was journaled before the
+    newest checkpoint is not read. Raises as `load_lineage` and `Checkpoints.load` do."""
+    before = await lineage(log, record)
+    for at in range(len(before), -1, -1):
+        run = before[at].record.id if at < len(before) else record.id
+        while (saved := await checkpoints.newest(run)) is not None:
+            journal = Journal(sequence=saved.since, behind=True, origin=before[0].record.id if before else "")
+            for loaded in before[at:]:
+                await load_journal(log, loaded.record.id, loaded.sequence, journal)
+                journal.emitted.clear()
+            await load_journal(log, record.id, until, journal)
+            if journal.snapshots.get(KIND, 0) <= saved.sequence:
+                return Beginning(journal, await checkpoints.reader.state(saved))
+    return Beginning(await load_lineage(log, record, until))
 
 
 async def load_effects(bus: Bus, record: RunRecord) -> Effects:

@@ -5,6 +5,7 @@
 | INBOX | `cb.task.*`, `cb.cmd.>`, `cb.timer.>` | work queue, message schedules |
 | WORK | `cb.work.*`, `cb.work.*.*.*` (what waits at a gate), `cb.hook.*` | work queue |
 | EVENTS | `cb.run.>`, `cb.thread.>`, `cb.agent.*`, `cb.schedule.*`, `cb.attention.*.*` | limits; `cb.live.>` |
+| | `cb.label.*.*` | |
 | TOPICS | `cb.topic.*.*`, stored as `cb.topic.{topic}.{partition}.{key}` | limits; `cb.live.topic.>` |
 | ACTORS | `cb.actor.*.*`, `cb.webhook.*`, `cb.gate.*` | the last message of each subject |
 | DEAD | `cb.dead.*` | limits; `cb.live.dead.>` |
@@ -22,6 +23,7 @@ from .errors import BrokerError
 from .subjects import PARTITIONS, Subjects
 from .units import nanoseconds
 
+_PAIRS = ("attention.*.*", "label.*.*")
 _DAY_S = 86_400
 _EXISTS = 10058
 _ABILITIES = ("allow_msg_ttl", "allow_msg_schedules")
@@ -64,7 +66,7 @@ def declarations(subjects: Subjects, settings: BrokerSettings) -> list[dict[str,
         | kept
         | {
             "name": subjects.events,
-            "subjects": [f"{ns}.run.>", f"{ns}.thread.>", f"{ns}.agent.*", f"{ns}.schedule.*", f"{ns}.attention.*.*"],
+            "subjects": [f"{ns}.{one}" for one in ("run.>", "thread.>", "agent.*", "schedule.*", *_PAIRS)],
             "allow_msg_ttl": True,  # what says `never` outlives the retention
             "republish": {"src": f"{ns}.>", "dest": f"{ns}.live.>"},
         },

@@ -105,6 +105,10 @@ class Subjects:
         """`cb.attention.run.{run}`, `cb.attention.queue.{queue}`: whether it waits for a person."""
         return f"{self.namespace}.attention.{kind}.{which}"
 
+    def label(self, run: str, name: str) -> str:
+        """`cb.label.{run}.{name}`: the checkpoint of a run that is kept under a name."""
+        return f"{self.namespace}.label.{run}.{name}"
+
     def webhook(self, name: str) -> str:
         """`cb.webhook.{name}`: who is told over HTTP, and of what."""
         return f"{self.namespace}.webhook.{require_token('webhook', name)}"

@@ -15,7 +15,7 @@ from ...store.journal import Entry
 from ...topics import reads
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError
-from ...topics.messages import Artifact, BlobRef, Event, Payload, RunRecord, ThreadMessage
+from ...topics.messages import Artifact, BlobRef, Cell, Event, Payload, RunRecord, ThreadMessage
 from ...topics.reads import Stored
 from .findings import Findings
 
@@ -58,6 +58,11 @@ class BlobUses:
                 self._add(entry.ref, run, sequence)
             else:
                 self._payloads((entry.data if isinstance(entry, Event) else entry.value,), run, sequence)
+
+    def cells(self, run: str, found: Iterable[Cell], sequence: int) -> None:
+        """Values of a checkpoint."""
+        for cell in found:
+            self._add(cell.ref, run, sequence)
 
     def thread(self, stored: Stored) -> None:
         """A message of a thread; one that cannot be read refers to nothing."""

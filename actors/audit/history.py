@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
+from ...store.checkpoints import is_checkpoint
 from ...topics.bus import Bus
 from ...topics.ids import root_of
 from ...topics.reads import Stored
 from .blobs import BlobUses
 from .canceled import Canceled
+from .checkpoints import Snapshots
 from .findings import Findings
 from .journal import check_entries
 from .paths import check_state, read_state
@@ -25,6 +27,7 @@ class History:
         self.tracks: dict[str, Track] = {}
         self.tree = Tree(self.tracks, findings)
         self.canceled = Canceled({}, ())
+        self.snapshots = Snapshots(findings, truncated=truncated)
         self.events = 0
 
     def read(self, page: Iterable[Stored]) -> None:
@@ -33,6 +36,8 @@ class History:
             family = stored.subject.split(".", 2)[1]
             if family == "run":
                 self._event(stored)
+            elif family == "label":
+                self.snapshots.label(stored)
             elif family == "thread" and self._uses is not None:
                 self._uses.thread(stored)
 
@@ -73,6 +78,10 @@ class History:
                 found = f"an event of kind {stored.kind!r} before any state"
                 self._findings.add("state_missing", run, found, sequence=stored.sequence)
         found_entries = check_entries(track, run, stored, self._findings)
+        if is_checkpoint(stored.kind):
+            cells = self.snapshots.take(track, run, stored)
+            if self._uses is not None:
+                self._uses.cells(run, cells, stored.sequence)
         self.tree.entries(run, found_entries, stored.sequence)
         if self._uses is not None:
             self._uses.entries(run, found_entries, stored.sequence)
@@ -92,5 +101,6 @@ class History:
     def close(self) -> None:
         """At the end of the log."""
         self.canceled = Canceled(self.tracks, self.live)
+        self.snapshots.close()
         if not self._truncated:
             self.tree.orphans()

@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from ...store.blobs import Blobs
+from ...store.checkpoints import Checkpoints
 from ...store.errors import naming
 from ...store.journal import Journal
-from ...store.lineage import load_lineage
+from ...store.lineage import Beginning, load_beginning
 from ...store.log import EventLog, Loaded
 from ...store.threads import Threads
 from ...topics import codec, trace
@@ -30,6 +31,7 @@ from .effects import EffectCalls
 from .errors import AttemptEnded, StepFailed
 from .hold import Hold
 from .isolation import Isolation
+from .memory import Memory
 from .parts import Parts
 from .place import Places
 from .steps import Steps, failure, fatal_places
@@ -160,9 +162,11 @@ class Attempt:
     async def _work(self) -> Outcome:
         """Everything that the run's own code takes part in; what it raises is the run's failure."""
         record = self.record
-        journal = await load_lineage(self._log, record, until=self._fence) if record.attempt > 1 else Journal()
-        parts = self._assemble(journal)
-        parts.places.enter()
+        checkpoints, begun = Checkpoints(self._bus, self._blobs), Beginning(Journal())
+        if record.attempt > 1:
+            begun = await load_beginning(self._log, checkpoints, record, self._fence)
+        parts = self._assemble(begun, checkpoints)
+        parts.places.enter(begun.state.saved.checkpoint.place if begun.state else None)
         args = [Context(parts)]
         if self._agent.takes_input:
             with naming("the input", record.id):
@@ -176,8 +180,8 @@ class Attempt:
         await self._writer.flush()
         return self._outcome("completed", value=value)
 
-    def _assemble(self, journal: Journal) -> Parts:
-        places = Places()
+    def _assemble(self, begun: Beginning, checkpoints: Checkpoints) -> Parts:
+        places, journal = Places(), begun.journal
         call, record = Caller(self._threads), self.record
         steps = Steps(journal, self._writer, self._blobs, self._hold, call, record, places, self._covers)
         effects = EffectCalls(
@@ -199,6 +203,7 @@ class Attempt:
             known=self._known,
             logger=self._logger,
             publish=self._publish,
+            memory=Memory(checkpoints, self._writer, self._hold, places, record, self._agent, begun.state),
         )
         return self._parts
 

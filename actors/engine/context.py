@@ -22,6 +22,7 @@ from ...topics.messages import (
     RunRecord,
     Step,
 )
+from ...topics.subjects import require_token
 from .artifact import made_artifact
 from .kin import Kin
 from .thread import ThreadHandle
@@ -50,6 +51,27 @@ class Context(Kin):
         """The run's thread, if it was started in one."""
         thread = self._parts.record.thread
         return ThreadHandle(self.step, self.run.id, thread, self._parts) if thread else None
+
+    @property
+    def state(self) -> Any:
+        """What the run keeps from checkpoint to checkpoint: a dict, or of the type that `@agent(state=…)` names. Change
+        it as you like; it is saved by `checkpoint()` alone."""
+        return self._parts.memory.state
+
+    async def checkpoint(self, *, label: str | None = None) -> str:
+        """Saves `state`, and forgets the journal before it: the next attempt begins with this state, calls the function
+        from its first line, and counts operations on from here. Returns the checkpoint's id once it is durable.
+
+        Write the function so that the state alone says what is left to be done: `while ctx.state["i"] < n: …`. An
+        operation before the loop is asked for again after a takeover; what must happen once only is guarded by the
+        state. A checkpoint with a `label` is kept by pruning and found by it. Raises CheckpointMisplaced in a task that
+        the agent has created, in a step, and while other operations are under way; EncodeError for a state that cannot
+        be carried."""
+        self._place()
+        self._parts.check()
+        if label is not None:
+            require_token("label", label)
+        return await self._parts.memory.save(label)
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

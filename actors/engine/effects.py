@@ -114,8 +114,8 @@ class EffectCalls:
     ) -> None:
         self._steps, self._journal, self._writer, self._blobs, self._hold = steps, journal, writer, blobs, hold
         self._call, self._record, self._places, self._covers = call, record, places, covers
-        self.touched = bool(journal.effects)
-        """Whether the run has effects."""
+        self.touched = bool(journal.effects) or journal.behind
+        """Whether the run has effects, or may have."""
         self.late: list[Step] = []
         """Entries that could not be written any more because the attempt was over."""
 
@@ -299,10 +299,10 @@ class EffectCalls:
         """Writes an entry, also when who waits for it is cancelled. Raises StaleFence, BrokerError."""
         await asyncio.shield(self._queue(entry))
 
-    def _queue(self, entry: Step) -> asyncio.Future[None]:
+    def _queue(self, entry: Step) -> asyncio.Future[int]:
         """Has an entry written if the attempt still may; it is kept for those who undo the effects otherwise."""
 
-        def written(done: asyncio.Future[None]) -> None:
+        def written(done: asyncio.Future[int]) -> None:
             if done.cancelled() or done.exception() is not None:
                 self.late.append(entry)
 

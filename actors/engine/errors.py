@@ -76,6 +76,12 @@ class StepRaised(EngineError):
     code = "step_raised"
 
 
+class CheckpointMisplaced(EngineError):
+    """`ctx.checkpoint()` was called where no snapshot of the run can be taken."""
+
+    code = "checkpoint_misplaced"
+
+
 class AttemptEnded(EngineError):
     """The attempt is over (its run was suspended, canceled, or taken over): the context serves no more."""
 

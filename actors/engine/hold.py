@@ -85,6 +85,11 @@ class Hold:
             self._disarm()
 
     @property
+    def busy(self) -> bool:
+        """Whether anything is under way or waited for."""
+        return bool(self._working or self._pending)
+
+    @property
     def children(self) -> set[str]:
         """All children that are waited for at this moment."""
         return {child for group in self._groups for child in group.children}

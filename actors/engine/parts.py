@@ -18,6 +18,7 @@ from .children import Children
 from .effects import EffectCalls
 from .hold import Hold
 from .isolation import Isolation
+from .memory import Memory
 from .place import Places
 from .steps import Steps
 from .writer import Writer
@@ -42,6 +43,7 @@ class Parts:
     logger: logging.LoggerAdapter[logging.Logger]
     publish: Callable[[str, bytes, str | None], Awaitable[int]]
     known: dict[str, Agent[Any]]
+    memory: Memory
     ended: BaseException | None = None
 
     @property

@@ -44,9 +44,11 @@ _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("callboard
 class Places:
     """Gives each operation of one attempt its place."""
 
-    def enter(self) -> None:
-        """The task that calls this is the agent's own."""
-        _scope.set(Scope(self, "", asyncio.current_task()))
+    def enter(self, position: tuple[int, int] | None = None) -> None:
+        """The task that calls this is the agent's own. It counts on from `position`, where a checkpoint was."""
+        scope = Scope(self, "", asyncio.current_task())
+        scope.count, scope.branches = position or (0, 0)
+        _scope.set(scope)
 
     def next(self) -> str:
         """The place of the operation that is called now."""
@@ -64,6 +66,18 @@ class Places:
         place = f"{scope.prefix}{scope.count}"
         scope.count += 1
         return place
+
+    @property
+    def own(self) -> bool:
+        """Whether the task that asks is the agent's own, outside of its steps."""
+        scope = _scope.get()
+        return scope is not None and scope.owner is self and not scope.prefix and scope.task is asyncio.current_task()
+
+    def position(self) -> tuple[int, int]:
+        """How many operations and branches the agent's own task, which asks, has asked for."""
+        scope = _scope.get()
+        assert scope is not None
+        return scope.count, scope.branches
 
     @contextmanager
     def inside(self, place: str) -> Iterator[None]:

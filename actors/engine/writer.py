@@ -2,9 +2,10 @@
 
 The broker refuses a second fenced write on one subject while the first is being replicated; so while one write is
 under way, entries wait, and those of one kind travel in one message. A write whose answer got lost is repeated: its
-entries carry (attempt, n), and readers drop the second copy. While the log is full, entries wait for room: what was
-done is not done again because it could not be written down. A refused fence means that the run is owned by somebody
-else: `on_lost` is called once, and nothing is written any more.
+entries carry (attempt, n), and readers drop the second copy. A checkpoint, which names messages that were written
+before it, is encoded when its turn has come, and is a message of its own. While the log is full, entries wait for
+room: what was done is not done again because it could not be written down. A refused fence means that the run is owned
+by somebody else: `on_lost` is called once, and nothing is written any more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ...store.log import EventLog
 from ...topics.errors import BrokerError, StaleFence, StorageFull, Unavailable, WriteInFlight
@@ -30,10 +31,20 @@ _PAUSE_S = 0.02
 _PAUSE_MAX_S = 1.0
 
 
+class Sheet(Protocol):
+    """What is written down when its turn has come: it refers to messages that were stored before it."""
+
+    def body(self) -> bytes:
+        """The message."""
+
+    def written(self, sequence: int) -> None:
+        """It is stored."""
+
+
 class _Waiting(NamedTuple):
     kind: str
-    data: bytes
-    done: asyncio.Future[None]
+    data: bytes | Sheet
+    done: asyncio.Future[int]
 
 
 class Writer:
@@ -70,15 +81,22 @@ class Writer:
         """The number of the newest entry."""
         return self._n
 
-    def put(self, kind: str, entry: Entry) -> asyncio.Future[None]:
-        """Queues an entry; the future is done when it is stored, however long the broker is away or full. Raises, by
-        the future, StaleFence, PayloadTooLarge, BrokerError."""
-        done: asyncio.Future[None] = self._loop.create_future()
+    def put(self, kind: str, entry: Entry) -> asyncio.Future[int]:
+        """Queues an entry; the future gives the sequence of its message when it is stored, however long the broker is
+        away or full. Raises, by the future, StaleFence, PayloadTooLarge, BrokerError."""
+        return self._queue(kind, encode(entry))
+
+    def put_sheet(self, kind: str, sheet: Sheet) -> asyncio.Future[int]:
+        """Like `put`, for what is a message of its own."""
+        return self._queue(kind, sheet)
+
+    def _queue(self, kind: str, data: bytes | Sheet) -> asyncio.Future[int]:
+        done: asyncio.Future[int] = self._loop.create_future()
         done.add_done_callback(_retrieved)
         if self._broken is not None:
             done.set_exception(self._broken)
             return done
-        self._waiting.append(_Waiting(kind, encode(entry), done))
+        self._waiting.append(_Waiting(kind, data, done))
         if not self._busy:
             self._next()
         return done
@@ -112,25 +130,29 @@ class Writer:
             self._idle()
             return
         self._busy = True
-        batch = self._take()
-        data = batch[0].data if len(batch) == 1 else b"[" + b",".join(one.data for one in batch) + b"]"
-        self._write(batch, data)
+        batch, parts = self._take()
+        self._write(batch, parts[0] if len(parts) == 1 else b"[" + b",".join(parts) + b"]")
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> tuple[list[_Waiting], list[bytes]]:
+        """The next message: the entries that travel in it, and their bodies."""
         first = self._waiting.popleft()
-        batch, size = [first], len(first.data)
+        if not isinstance(first.data, bytes):
+            return [first], [first.data.body()]
+        batch, parts, size = [first], [first.data], len(first.data)
         while self._waiting and self._waiting[0].kind == first.kind:
-            size += len(self._waiting[0].data) + 1
-            if size > self._limit:
+            data = self._waiting[0].data
+            size += len(data) + 1 if isinstance(data, bytes) else self._limit
+            if size > self._limit or not isinstance(data, bytes):
                 break
             batch.append(self._waiting.popleft())
-        return batch
+            parts.append(data)
+        return batch, parts
 
     def _write(self, batch: list[_Waiting], data: bytes) -> None:
         try:
             future = self._log.append(self._run, batch[0].kind, data, self._fence)
         except BrokerError as error:
-            self._settle(batch, error)
+            self._settle(batch, 0, error)
             return
         future.add_done_callback(lambda done: self._written(batch, data, done))
 
@@ -139,7 +161,7 @@ class Writer:
         if isinstance(error, _Passing) and self._broken is None:
             self._retry = apart(self._again(batch, data, error))
         else:
-            self._settle(batch, error)
+            self._settle(batch, 0 if error is not None else done.result(), error)
 
     async def _again(self, batch: list[_Waiting], data: bytes, error: BaseException) -> None:
         pause, warned = _PAUSE_S, False
@@ -151,19 +173,21 @@ class Writer:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
             try:
-                await self._log.append(self._run, batch[0].kind, data, self._fence)
+                sequence = await self._log.append(self._run, batch[0].kind, data, self._fence)
             except BrokerError as again:
                 error = again
             else:
-                self._settle(batch, None)
+                self._settle(batch, sequence, None)
                 return
-        self._settle(batch, error)
+        self._settle(batch, 0, error)
 
-    def _settle(self, batch: list[_Waiting], error: BaseException | None) -> None:
+    def _settle(self, batch: list[_Waiting], sequence: int, error: BaseException | None) -> None:
         self._retry = None
         for one in batch:
+            if error is None and not isinstance(one.data, bytes):
+                one.data.written(sequence)
             if not one.done.done():
-                one.done.set_result(None) if error is None else one.done.set_exception(error)
+                one.done.set_result(sequence) if error is None else one.done.set_exception(error)
         self._missed = self._missed or error
         if isinstance(error, StaleFence) and self._broken is None:
             self._broken = error
@@ -184,6 +208,6 @@ class Writer:
         self._drained = None
 
 
-def _retrieved(done: asyncio.Future[None]) -> None:
+def _retrieved(done: asyncio.Future[int]) -> None:
     if not done.cancelled():
         done.exception()  # an event's failure is reported by the next flush, not by the event loop

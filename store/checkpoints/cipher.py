@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Protocol
 
 from ...topics.config import BrokerSettings
@@ -31,8 +32,11 @@ class Cipher:
         when the library is not installed."""
         secret = settings.checkpoint_keys
         keys = [key.strip() for key in secret.get_secret_value().split(",") if key.strip()] if secret else []
-        if not keys:
-            return None
+        return _cipher(tuple(keys)) if keys else None
+
+    @classmethod
+    def with_keys(cls, keys: tuple[str, ...]) -> Cipher:
+        """The cipher of these keys. Raises as `of` does."""
         try:
             from cryptography.fernet import Fernet, InvalidToken, MultiFernet
         except ImportError as error:
@@ -67,3 +71,8 @@ class Cipher:
                 "a value of this checkpoint is encrypted, and this process has no key: set CALLBOARD_CHECKPOINT_KEYS"
             )
         return cipher.open(token)
+
+
+@functools.lru_cache(maxsize=8)
+def _cipher(keys: tuple[str, ...]) -> Cipher:
+    return Cipher.with_keys(keys)

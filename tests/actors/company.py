@@ -17,7 +17,7 @@ from callboard.runtime.config import RuntimeSettings
 from callboard.runtime.host import Host
 from callboard.runtime.lease import LeaseKeeper
 from callboard.store.blobs import Blobs
-from callboard.store.journal import entries
+from callboard.store.journal import ENTRY_KINDS, entries
 from callboard.store.log import EventLog, decode_record
 from callboard.store.submit import Submitter
 from callboard.topics.bus import Bus
@@ -130,7 +130,7 @@ class Company:
     async def told(self, run: str) -> list[Any]:
         """All entries of the run's log, in order."""
         pages = [page async for page in self.log.history(run)]
-        return [entry for page in pages for one in page if one.kind != "state" for entry in entries(one)]
+        return [entry for page in pages for one in page if one.kind in ENTRY_KINDS for entry in entries(one)]
 
     async def steps(self, run: str) -> list[Step]:
         return [one for one in await self.told(run) if isinstance(one, Step) and one.status != "started"]

@@ -55,6 +55,8 @@ class Checkpoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The nodes that are to be carried out next."""
     ran: list[str] = []
     """The nodes whose writes led to it."""
+    label: str = ""
+    """A name by which the checkpoint is kept and found."""
     place: tuple[int, int] | None = None
     """Of a code agent: how many operations and branches its own task has asked for."""
     put: dict[str, Cell] = {}

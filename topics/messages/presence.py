@@ -29,6 +29,8 @@ class AgentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: Limits | None = None
     input_schema: dict[str, Any] | None = None
     output_schema: dict[str, Any] | None = None
+    state_schema: dict[str, Any] | None = None
+    """JSON schema of the state in its checkpoints; None when it is not typed."""
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):

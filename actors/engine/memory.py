@@ -1,0 +1,106 @@
+"""What an attempt remembers besides its journal: the checkpoint that it began from, and those that it writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...store.checkpoints import Checkpoints, State
+from ...topics import codec, crash
+from ...topics.errors import InvalidInput
+from ...topics.messages import Checkpoint, RunRecord
+from ..agent import Agent
+from .chain import Chain
+from .errors import CheckpointMisplaced
+from .hold import Hold
+from .place import Places
+from .writer import Writer
+
+_read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Memory:
+    """The state of a run that is carried out, as its code sees it, and how it is saved."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        writer: Writer,
+        hold: Hold,
+        places: Places,
+        record: RunRecord,
+        agent: Agent[Any],
+        begun: State | None,
+    ) -> None:
+        self.checkpoints, self.begun = checkpoints, begun
+        self._writer, self._hold, self._places, self._record, self._agent = writer, hold, places, record, agent
+        self._chain: Chain | None = None
+        self._state: Any = None
+        self._step = begun.saved.checkpoint.step if begun is not None else 0
+
+    @property
+    def state(self) -> Any:
+        """The state of a code agent: as it was saved last, or new. Raises InvalidInput when the agent's type cannot be
+        made without arguments, DecodeError when what was saved is not of that type."""
+        if self._state is None:
+            self._state = self._restored() if self.begun is not None else self._new()
+        return self._state
+
+    def _new(self) -> Any:
+        type_ = self._agent.state_type
+        if type_ is None:
+            return {}
+        try:
+            return type_()
+        except TypeError as error:
+            raise InvalidInput(
+                f"the state of agent {self._agent.name!r} begins as {codec.type_name(type_)}(), which raises {error}: "
+                "give every field a default"
+            ) from error
+
+    def _restored(self) -> Any:
+        assert self.begun is not None
+        raw = b",".join(msgspec.json.encode(name) + b":" + value for name, value in self.begun.raws.items())
+        type_ = self._agent.state_type
+        return codec.decode(b"{" + raw + b"}", dict[str, Any] if type_ is None else type_)
+
+    async def save(self, label: str | None) -> str:
+        """Saves the state of a code agent, and the place where its code is; gives the checkpoint's id once it is
+        durable."""
+        self._check()
+        self._step += 1
+        values = self._fields()
+        if self._chain is None:
+            self._chain = Chain(self.checkpoints, self._writer, "", self.begun)
+        frame = self.frame(source="code", step=self._step, place=self._places.position(), label=label or "")
+        with self._hold.working():
+            sequence = await (await self._chain.save(frame, values.keys(), lambda name: bytes(values[name])))
+        crash.point("worker.after-checkpoint-write")
+        return str(sequence)
+
+    def frame(self, **more: Any) -> Checkpoint:
+        """A checkpoint of this attempt, without values."""
+        record = self._record
+        return Checkpoint(
+            attempt=record.attempt, n=self._writer.number(), agent=record.agent, version=self._agent.version, **more
+        )
+
+    def _check(self) -> None:
+        if not self._places.own:
+            raise CheckpointMisplaced(
+                "ctx.checkpoint() is for the agent's own task: a task that it has created, and the function of a step, "
+                "have no part in the state"
+            )
+        if self._hold.busy:
+            raise CheckpointMisplaced(
+                "ctx.checkpoint() is called while other operations of the context are under way: await them first, "
+                "because what they record before the checkpoint would be forgotten after it"
+            )
+
+    def _fields(self) -> dict[str, msgspec.Raw]:
+        raw = codec.encode(self.state)
+        try:
+            return _read(raw)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"the state of agent {self._agent.name!r} is no object: {error}") from error
