@@ -117,6 +117,7 @@ class RpcRunner:
             actor.concurrency,
         )
         self._subscription: Subscription | None = None
+        self._in_hand: set[str] = set()
         self._warned = 0.0
 
     async def start(self) -> None:
@@ -130,9 +131,13 @@ class RpcRunner:
 
     def _received(self, message: Message) -> None:
         mailbox = self.mailbox
+        if message.reply in self._in_hand:  # sent again by one who waits: it is being answered
+            return
         if mailbox.room <= 0:
             self._refuse(message)
             return
+        if message.reply:
+            self._in_hand.add(message.reply)
         key = self._source.key
         mailbox.put(None if key is None else key(message), message)
 
@@ -142,6 +147,7 @@ class RpcRunner:
             log.warning("mailbox full: requests on %s are dropped; their senders try again", message.subject)
 
     def _done(self, message: Message, error: BaseException | None) -> None:
+        self._in_hand.discard(message.reply)
         if error is None or isinstance(error, asyncio.CancelledError):
             return
         if is_passing(error):

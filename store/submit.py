@@ -37,6 +37,7 @@ from ..topics.messages import (
     encode,
 )
 from ..topics.reads import Stored
+from ..topics.rpc import ask
 from ..topics.subjects import require_token
 from .blobs import Blobs
 from .errors import error_of
@@ -173,7 +174,7 @@ class Submitter:
         while True:
             try:
                 answer_s = min(_ANSWER_S, max(0.1, deadline - loop.time()))
-                return _reply(await self._bus.request(f"{self._bus.subjects.rpc}.{name}", data, answer_s), kind)
+                return _reply(await ask(self._bus, name, data, answer_s), kind)
             except CallboardError as error:
                 if not error.retryable or isinstance(error, StorageFull) or loop.time() + delay > deadline:
                     raise

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -290,18 +291,7 @@ class Bus:
     ) -> Message:
         """Core request. Raises NoResponders at once when nobody serves the subject, Unavailable after `timeout_s`."""
         future: asyncio.Future[Message] = self._loop.create_future()
-
-        def settle(message: Message | None) -> None:
-            if future.done():
-                return
-            if message is None:
-                future.set_exception(Unavailable("NATS: the connection was lost"))
-            elif message.status == 503:
-                future.set_exception(NoResponders(f"nobody serves {subject}", subject=subject))
-            else:
-                future.set_result(message)
-
-        async with self.call(subject, data, head, settle):
+        async with self.call(subject, data, head, partial(settle_request, future, subject)):
             try:
                 async with asyncio.timeout(timeout_s):
                     return await future
@@ -330,8 +320,9 @@ class Bus:
     @asynccontextmanager
     async def call(
         self, subject: str, data: bytes, head: bytes | None, callback: Callable[[Message | None], None]
-    ) -> AsyncIterator[None]:
-        """A request whose answers, any number, go to `callback`; None when the connection is lost meanwhile."""
+    ) -> AsyncIterator[str]:
+        """A request whose answers, any number, go to `callback`; None when the connection is lost meanwhile. Gives its
+        reply subject."""
         self._check_size(subject, data, head)
         if not self.is_up:
             raise Unavailable("NATS is not connected")
@@ -340,7 +331,7 @@ class Bus:
         self._calls[token] = callback
         self.client.write(subject, self._inbox + token, head, data)
         try:
-            yield
+            yield self._inbox + token
         finally:
             self._calls.pop(token, None)
 
@@ -378,6 +369,18 @@ class Bus:
         """A subject of this connection's own, and its subscription."""
         subject = f"_INBOX.{new_token(20)}"
         return subject, await self.subscribe(subject, callback)
+
+
+def settle_request(future: asyncio.Future[Message], subject: str, message: Message | None) -> None:
+    """What a request's answer, or the loss of the connection, means for the one who waits. The first one counts."""
+    if future.done():
+        return
+    if message is None:
+        future.set_exception(Unavailable("NATS: the connection was lost"))
+    elif message.status == 503:
+        future.set_exception(NoResponders(f"nobody serves {subject}", subject=subject))
+    else:
+        future.set_result(message)
 
 
 def _masked(url: str) -> str:

@@ -227,6 +227,7 @@ class Coordinator(Actor):
             require_token("worker", request.worker)
         except InvalidInput as error:
             log.warning("%s", error)
+            self._answer(message, encode(ClaimReply(error=info_of(error))))
             return
         grants = await asyncio.gather(*(self._grant(request.worker, claim) for claim in request.claims))
         self._answer(message, encode(ClaimReply(grants=self._fitting(list(grants)))))
@@ -272,6 +273,7 @@ class Coordinator(Actor):
             request = _parsed(_decode_outcomes, message, "outcome request")
         except InvalidMessage as error:
             log.warning("%s", error)
+            self._answer(message, encode(OutcomeReply(error=info_of(error))))
             return
         verdicts = await asyncio.gather(*map(self._conclude, request.outcomes))
         self._answer(message, encode(OutcomeReply(verdicts=list(verdicts))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, TypedDict, TypeVar
 
@@ -26,6 +27,7 @@ from ...topics.messages import (
     RunRecord,
     encode,
 )
+from ...topics.rpc import ask
 from ...topics.subjects import require_token
 from .hold import Group, Hold
 from .place import apart
@@ -207,8 +209,9 @@ class Children:
             body = ChildrenRequest(
                 parent=record.id, attempt=record.attempt, epoch=record.epoch, children=requests, again=again
             )
+            copies = partial(encode, msgspec.structs.replace(body, again=True))
             try:
-                message = await self._bus.request(f"{self._bus.subjects.rpc}.children", encode(body), _ANSWER_S)
+                message = await ask(self._bus, "children", encode(body), _ANSWER_S, copies)
                 reply = msgspec.json.decode(message.data, type=ChildrenReply)
             except (NoResponders, Unavailable) as error:
                 log.debug("children of %s: %s", record.id, error)

@@ -7,6 +7,7 @@ import logging
 
 import msgspec
 
+from ...store.errors import error_of
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, NoResponders, StorageFull, Unavailable
 from ...topics.messages import (
@@ -21,6 +22,7 @@ from ...topics.messages import (
     OutcomeVerdict,
     encode,
 )
+from ...topics.rpc import ask
 from .batch import Batcher
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,7 @@ class Desk:
                 verdict = await self._outcomes.ask(outcome)
                 if verdict.verdict != "retry":
                     return verdict
-            except (NoResponders, Unavailable) as error:
+            except CallboardError as error:
                 log.debug("outcome of %s: %s", outcome.run, error)
             except StorageFull as error:
                 log.warning("outcome of %s waits for room: %s", outcome.run, error)
@@ -91,13 +93,19 @@ class Desk:
 
     async def _send_claims(self, claims: list[Claim]) -> list[Grant]:
         body = encode(ClaimRequest(worker=self._worker, claims=claims))
-        message = await self._bus.request(f"{self._bus.subjects.rpc}.claim", body, _ANSWER_S)
-        return _decode_grants(message.data).grants
+        message = await ask(self._bus, "claim", body, _ANSWER_S)
+        reply = _decode_grants(message.data)
+        if reply.error is not None:
+            raise error_of(reply.error)
+        return reply.grants
 
     async def _send_outcomes(self, outcomes: list[Outcome]) -> list[OutcomeVerdict]:
         body = encode(OutcomeRequest(outcomes=outcomes))
-        message = await self._bus.request(f"{self._bus.subjects.rpc}.outcome", body, _ANSWER_S)
-        return _decode_verdicts(message.data).verdicts
+        message = await ask(self._bus, "outcome", body, _ANSWER_S)
+        reply = _decode_verdicts(message.data)
+        if reply.error is not None:
+            raise error_of(reply.error)
+        return reply.verdicts
 
     async def close(self) -> None:
         """Ends what is under way."""

@@ -276,6 +276,19 @@ async def test_garbage_on_every_subject(settings: BrokerSettings, bus: Bus) -> N
         assert {"task", "command", "work"} <= kinds
 
 
+async def test_every_request_that_cannot_be_understood_is_answered_with_why(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus):
+        asked = {
+            (verb, data): asyncio.ensure_future(bus.request(f"{bus.subjects.rpc}.{verb}", data, timeout_s=5))
+            for verb in ("submit", "claim", "outcome", "children", "command")
+            for data in (*GARBAGE, b'{"worker": "a b", "claims": []}')
+        }
+        for (verb, data), answer in asked.items():
+            error = msgspec.json.decode((await answer).data)["error"]
+            assert error["code"].startswith("invalid_"), (verb, data, error)
+            assert error["message"], (verb, data, error)
+
+
 async def test_unknown_verb_and_unknown_run(settings: BrokerSettings, bus: Bus) -> None:
     """A durable command nobody understands, or for nobody, is a dead letter with its reason; a late one is not."""
     async with company(settings, bus, [echo]) as all_:

@@ -15,6 +15,7 @@ from callboard.runtime.host import Host
 from callboard.runtime.nats_server import ServerProcess
 from callboard.runtime.presence import HostBeat
 from callboard.store.deadletters import DeadLetters
+from callboard.topics import rpc
 from callboard.topics.bus import Bus
 from callboard.topics.client import Message
 from callboard.topics.config import BrokerSettings
@@ -30,6 +31,7 @@ class System(Actor):
     def __init__(self, bus: Bus, key: Callable[[Any], str] | None = None) -> None:
         self.bus, self.key = bus, key
         self.handled: list[str] = []
+        self.asked = 0
         self.signals: list[bytes] = []
         self.life: list[str] = []
         self.takes_s = 0.0
@@ -62,6 +64,7 @@ class System(Actor):
             self.running -= 1
 
     async def rpc(self, message: Message) -> None:
+        self.asked += 1
         await asyncio.sleep(self.takes_s)
         self.bus.publish(message.reply, b"pong")
 
@@ -118,6 +121,17 @@ async def test_deliveries_requests_signals_and_loops_reach_the_actor(bus: Bus, h
     info = await consumer_info(bus, bus.subjects.inbox, "system")
     assert info is not None
     assert (info["num_ack_pending"], info["num_pending"]) == (0, 0)
+
+
+async def test_a_request_that_is_in_hand_is_not_taken_once_more(
+    bus: Bus, host: Host, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "AGAIN_S", 0.05)
+    system.takes_s = 0.5
+    assert (await rpc.ask(bus, "ping", b"", 5)).data == b"pong"
+    assert system.asked == 1
+    assert (await rpc.ask(bus, "ping", b"", 5)).data == b"pong"
+    assert system.asked == 2
 
 
 async def test_without_a_key_deliveries_run_side_by_side(bus: Bus, host: Host, system: System) -> None:

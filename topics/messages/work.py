@@ -56,10 +56,11 @@ class Grant(Struct, frozen=True, omit_defaults=True):
     """As the attempt begins; left out when the answer had no room: it is the message with sequence `fence`."""
 
 
-class ClaimReply(Struct, frozen=True):
-    """Answers in the order of the claims."""
+class ClaimReply(Struct, frozen=True, omit_defaults=True):
+    """Answers in the order of the claims, or `error` when the request as a whole cannot be understood."""
 
-    grants: list[Grant]
+    grants: list[Grant] = []
+    error: ErrorInfo | None = None
 
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,10 +103,11 @@ class OutcomeVerdict(Struct, frozen=True, omit_defaults=True):
     status: Status | None = None
 
 
-class OutcomeReply(Struct, frozen=True):
-    """Answers in the order of the outcomes."""
+class OutcomeReply(Struct, frozen=True, omit_defaults=True):
+    """Answers in the order of the outcomes, or `error` when the request as a whole cannot be understood."""
 
-    verdicts: list[OutcomeVerdict]
+    verdicts: list[OutcomeVerdict] = []
+    error: ErrorInfo | None = None
 
 
 class ChildRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
