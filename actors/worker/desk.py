@@ -9,7 +9,7 @@ import msgspec
 
 from ...store.errors import error_of
 from ...topics.bus import Bus
-from ...topics.errors import CallboardError, NoResponders, StorageFull, Unavailable
+from ...topics.errors import CallboardError, StorageFull
 from ...topics.messages import (
     Claim,
     ClaimReply,
@@ -76,11 +76,11 @@ class Desk:
                 verdict = await self._outcomes.ask(outcome)
                 if verdict.verdict != "retry":
                     return verdict
-            except CallboardError as error:
-                log.debug("outcome of %s: %s", outcome.run, error)
             except StorageFull as error:
                 log.warning("outcome of %s waits for room: %s", outcome.run, error)
                 deadline = loop.time() + _PATIENCE_S
+            except CallboardError as error:
+                log.debug("outcome of %s: %s", outcome.run, error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
 
