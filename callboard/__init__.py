@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .actors.actor import Actor
     from .actors.agent import Agent, Retry, Retryable, Terminal, agent
+    from .actors.answer import Answer, Escalate, InterruptExpired, InterruptRejected
     from .actors.context import ActorContext
     from .actors.engine import (
         AttemptEnded,
@@ -59,6 +60,7 @@ __all__ = [
     "Actor",
     "ActorContext",
     "Agent",
+    "Answer",
     "AttemptEnded",
     "Cache",
     "CallboardError",
@@ -68,12 +70,15 @@ __all__ = [
     "Context",
     "DidNotHappen",
     "Done",
+    "Escalate",
     "Execution",
     "Graph",
     "GraphError",
     "GraphEvent",
     "GraphInterrupted",
     "Happened",
+    "InterruptExpired",
+    "InterruptRejected",
     "InvalidGraph",
     "JournalMismatch",
     "Limit",
@@ -109,6 +114,7 @@ _WHERE = {
     "Actor": ".actors.actor",
     "ActorContext": ".actors.context",
     "Agent": ".actors.agent",
+    "Answer": ".actors.answer",
     "AttemptEnded": ".actors.engine",
     "Cache": ".actors.graph",
     "CallboardError": ".topics.errors",
@@ -118,12 +124,15 @@ _WHERE = {
     "Context": ".actors.engine",
     "DidNotHappen": ".actors.hook",
     "Done": ".actors.hook",
+    "Escalate": ".actors.answer",
     "Execution": ".actors.graph",
     "Graph": ".actors.graph",
     "GraphError": ".actors.graph",
     "GraphEvent": ".actors.graph",
     "GraphInterrupted": ".actors.graph",
     "Happened": ".actors.hook",
+    "InterruptExpired": ".actors.answer",
+    "InterruptRejected": ".actors.answer",
     "InvalidGraph": ".actors.graph",
     "JournalMismatch": ".actors.engine",
     "Limit": ".actors.limit",

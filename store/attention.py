@@ -40,14 +40,16 @@ _KINDS: dict[Status, Parked] = {
     Status.TIMED_OUT: "timed_out",
     Status.ORPHANED: "orphaned",
     Status.INPUT_REQUIRED: "input_required",
+    Status.AUTH_REQUIRED: "auth_required",
 }
 
-Action = Literal["retry", "reconcile", "resume", "fail", "cancel", "replay", "drop", "start_worker"]
+Action = Literal["retry", "reconcile", "resume", "escalate", "fail", "cancel", "replay", "drop", "start_worker"]
 ACTIONS: dict[str, tuple[Action, ...]] = {
     "failed": ("retry", "drop"),
     "timed_out": ("retry", "drop"),
     "orphaned": ("retry", "drop"),
-    "input_required": ("reconcile", "fail", "cancel"),
+    "input_required": ("resume", "escalate", "reconcile", "fail", "cancel"),
+    "auth_required": ("resume", "escalate", "reconcile", "fail", "cancel"),
     "no_worker": ("start_worker",),
     "dead_letter": ("replay", "drop"),
 }

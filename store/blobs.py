@@ -326,9 +326,10 @@ class Blobs:
 
     # -- payloads -----------------------------------------------------------------------------------------------
 
-    async def payload(self, data: bytes) -> Payload:
-        """A value, given as JSON, in the form that travels: inline up to `bus.inline_limit`, else put as a blob."""
-        if len(data) <= self._bus.inline_limit:
+    async def payload(self, data: bytes, limit_bytes: int | None = None) -> Payload:
+        """A value, given as JSON, in the form that travels: inline up to `bus.inline_limit`, or to a limit below that,
+        else put as a blob."""
+        if len(data) <= min(self._bus.inline_limit, limit_bytes or self._bus.inline_limit):
             return Payload(json=msgspec.Raw(data))
         return Payload(ref=await self.put(data))
 

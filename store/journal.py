@@ -86,6 +86,8 @@ class Journal:
     """Whether there are entries before those that were read: what a checkpoint holds instead."""
     snapshots: dict[str, int] = field(default_factory=dict)
     """The newest checkpoint of each kind of event (`checkpoint`, `checkpoint@…`) among what was read."""
+    heard: int = 0
+    """Stream sequence up to which the code has taken what was said to the run."""
     sequence: int = 0
     """Stream sequence of the last event read, of any kind; 0 for a run without events."""
 

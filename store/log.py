@@ -94,6 +94,13 @@ class EventLog:
         """All events of a root and its descendants after sequence `after`, in order, in batches."""
         return reads.read(self._bus, self._stream, self._subjects.tree(root), after)
 
+    async def newest_tree(self, root: str) -> list[RunRecord]:
+        """The records of a root and all its descendants as any replica knows them: in few requests, however often they
+        have changed."""
+        pattern = f"{self._subjects.run}.{root.partition('~')[0]}.*.state"
+        found = await reads.many_last(self._bus, self._stream, [pattern])
+        return [decode_record(one.data) for one in found.values()]
+
     async def tree(self, root: str) -> list[RunRecord]:
         """The records of a root and all its descendants, oldest first."""
         pattern = f"{self._subjects.run}.{root.partition('~')[0]}.*.state"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
@@ -25,6 +26,7 @@ from ..topics.errors import (
 from ..topics.ids import new_run_id, new_token, require_run_id
 from ..topics.messages import (
     Alive,
+    Answer,
     Command,
     CommandReply,
     Payload,
@@ -150,6 +152,33 @@ class Submitter:
         command = Command(
             run=require_run_id(run), verb="reconcile", effect=effect, happened=happened, value=value, reason=reason
         )
+        return (await self._commanded(command))[0]
+
+    async def resume(self, run: str, answers: Sequence[Answer]) -> RunRecord:
+        """Answers open interrupts of the run, or of runs below it, all of them or none; the run after that.
+
+        Answers say respond, approve, edit or reject, each to the interrupt with its `id` (which the only open one need
+        not have). Again with the same answers it changes nothing. Raises as `command` does, InterruptNotFound,
+        InterruptAnswered, InterruptAmbiguous (each lists what is open), InvalidAnswer."""
+        command = Command(run=require_run_id(run), verb="resume", answers=list(answers), key=new_token())
+        return (await self._commanded(command))[0]
+
+    async def escalate(
+        self, run: str, interrupt: str = "", *, to: str | None = None, agent: str | None = None, by: str = "",
+        reason: str | None = None,
+    ) -> RunRecord:  # fmt: skip
+        """Passes an open interrupt of the run, or of one below it, on to another person, or to an agent whose result is
+        the answer; the run that asks, after that. Raises as `resume` does."""
+        command = Command(
+            run=require_run_id(run), verb="escalate", interrupt=interrupt, to=to, agent=agent, by=by, reason=reason
+        )
+        return (await self._commanded(command))[0]
+
+    async def say(self, run: str, content: Payload, *, by: str = "", key: str | None = None) -> RunRecord:
+        """Says something to a run that has not ended: durable when this returns, heard once, at the next safe boundary
+        of its code. Again with the same `key`, nothing is said. Raises as `command` does; IllegalTransition for a run
+        that has ended, or is being canceled."""
+        command = Command(run=require_run_id(run), verb="say", value=content, by=by, key=key or new_token())
         return (await self._commanded(command))[0]
 
     async def _commanded(self, command: Command) -> tuple[RunRecord, list[Alive]]:

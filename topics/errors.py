@@ -3,9 +3,11 @@
     CallboardError
     ├── InvalidInput         what was handed in cannot be used; the message says where and what to do
     │   ├── InvalidSubject, InvalidRunId, InvalidMessage
+    │   └── InvalidAnswer    an answer that its interrupt does not take
     ├── NotFound             the named thing does not exist
+    │   └── InterruptNotFound
     ├── Conflict             the thing exists and differs
-    │   ├── IdempotencyConflict, ThreadBusy
+    │   ├── IdempotencyConflict, ThreadBusy, InterruptAnswered, InterruptAmbiguous
     ├── IllegalTransition    a command that the run's status does not allow
     ├── BrokerError          the broker refused or could not be reached
     │   ├── StaleFence       the fenced subject has moved on: whoever writes has lost the run
@@ -68,10 +70,23 @@ class InvalidMessage(InvalidInput):
     code = "invalid_message"
 
 
+class InvalidAnswer(InvalidInput):
+    """An interrupt does not take this answer: its action, or its value by the interrupt's schema. Nothing was accepted.
+    Facts: `run`, `interrupt`, `faults`."""
+
+    code = "invalid_answer"
+
+
 class NotFound(CallboardError):
     """The named run, thread, artifact, agent or message does not exist."""
 
     code = "not_found"
+
+
+class InterruptNotFound(NotFound):
+    """No interrupt of this id is open in the run or below it. Facts: `run`, `open` (those that are)."""
+
+    code = "interrupt_not_found"
 
 
 class Conflict(CallboardError):
@@ -90,6 +105,18 @@ class ThreadBusy(Conflict):
     """A run was rejected because another one is at work in its thread. Facts: `run`, `thread`, `busy`."""
 
     code = "thread_busy"
+
+
+class InterruptAnswered(Conflict):
+    """The interrupt was answered before, in another way. Facts: `run`, `interrupt`, `open`."""
+
+    code = "interrupt_answered"
+
+
+class InterruptAmbiguous(Conflict):
+    """The answer does not say which of several open interrupts it is for. Facts: `run`, `open`."""
+
+    code = "interrupt_ambiguous"
 
 
 class IllegalTransition(Conflict):

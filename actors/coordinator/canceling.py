@@ -52,7 +52,7 @@ def cancel(record: RunRecord, command: Cancel, now: datetime) -> Decision:
         check = "check" if record.status is not Status.RUNNING and not order.keeps else ""
         return following(
             record, now, Status.CANCEL_REQUESTED, epoch=epoch, cancel=order, reason=reason, waits=None, wake_at=None,
-            unknown=None, undo=check,
+            unknown=None, interrupts=None, answers=None, hears=False, undo=check,
         )  # fmt: skip
     return finished(record, now, FINAL[order.action], epoch=epoch, cancel=order, reason=reason)
 

@@ -14,9 +14,11 @@ from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.messages import Command, Work, encode
 from .effects import (
+    AskAgents,
     AskTurn,
     CancelBelow,
     CheckChildren,
+    CheckWords,
     Dispatch,
     Effect,
     LeaveTurn,
@@ -30,8 +32,10 @@ from .effects import (
 )
 from .family import Family
 from .gates import Gates
+from .interrupts import Interrupts
 from .ledger import Ledger
 from .threads import ThreadTurns
+from .words import Words
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,8 @@ class Carrier:
         self.gates = gates
         self.family = Family(bus, event_log, ledger, self.settle)
         self.threads = ThreadTurns(bus, ledger, self.family, self.settle)
+        self.words = Words(bus, event_log, ledger, self.settle)
+        self.interrupts = Interrupts(bus, event_log, ledger, self.words, self.settle)
 
     async def settle(self, loaded: Loaded) -> None:
         """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then."""
@@ -60,8 +66,8 @@ class Carrier:
                 await self._dispatch(effect)
             case Timer():
                 await self._schedule(effect)
-            case CheckChildren():
-                await self._check_children(effect.run)
+            case CheckChildren() | CheckWords() | AskAgents():
+                await self._look(effect)
             case TellParent():
                 command = Command(child=effect.child)
                 await self._bus.store(self._bus.subjects.command(effect.parent, "child"), encode(command))
@@ -77,6 +83,15 @@ class Carrier:
                 await self._note(effect)
             case _:
                 assert_never(effect)
+
+    async def _look(self, effect: CheckChildren | CheckWords | AskAgents) -> None:
+        match effect:
+            case CheckChildren():
+                await self._check_children(effect.run)
+            case CheckWords():
+                await self.words.look(effect.run)
+            case AskAgents():
+                await self.interrupts.ask_agents(effect.run)
 
     async def _turn(self, effect: AskTurn | LeaveTurn) -> None:
         if isinstance(effect, AskTurn):
@@ -112,7 +127,8 @@ class Carrier:
                 "Nats-Schedule-Target": subjects.command(timer.run, timer.verb),
             }
         )
-        body = encode(Command(dispatch=timer.dispatch, epoch=timer.epoch))
+        due = timer.at if timer.verb == "interrupt_due" else None
+        body = encode(Command(dispatch=timer.dispatch, epoch=timer.epoch, due=due))
         await self._bus.store(f"{subjects.timer}.{timer.run}.{timer.verb}", body, head)
 
     async def _check_children(self, run: str) -> None:

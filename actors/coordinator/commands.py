@@ -15,6 +15,7 @@ from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidInput, InvalidMessage, NoResponders, NotFound, Unavailable
 from ...topics.ids import require_run_id, root_of
 from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
+from .answering import agents_asked, next_due
 from .carrier import Carrier
 from .deadlines import overdue
 from .ledger import Applied, Ledger
@@ -26,6 +27,7 @@ from .run_commands import (
     Due,
     End,
     Fail,
+    InterruptDue,
     Lost,
     Reconcile,
     Redispatch,
@@ -45,8 +47,9 @@ class StillWaiting(Unavailable):
     """A parent waits for more children, as far as a replica of the log knows that may be late: looked at again."""
 
 
-def parse(subject: str, prefix: str, data: bytes) -> Command:
-    """A durable command `cb.cmd.{run}.{verb}`. Raises InvalidMessage, InvalidRunId."""
+def parse(subject: str, prefix: str, data: bytes, sequence: int) -> Command:
+    """A durable command `cb.cmd.{run}.{verb}`, named by its sequence in the INBOX if it has no name of its own. Raises
+    InvalidMessage, InvalidRunId."""
     run, dot, verb = subject[len(prefix) + 1 :].partition(".")
     if not dot or "." in verb:
         raise InvalidMessage(f"{subject} is no command: the form is {prefix}.<run>.<verb>", subject=subject)
@@ -54,7 +57,8 @@ def parse(subject: str, prefix: str, data: bytes) -> Command:
         command = msgspec.json.decode(data, type=Command) if data.strip() else Command()
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidMessage(f"the body of {subject} is not a command: {error}", subject=subject) from error
-    return msgspec.structs.replace(command, run=require_run_id(run), verb=verb)
+    key = command.key or f"inbox:{sequence}"
+    return msgspec.structs.replace(command, run=require_run_id(run), verb=verb, key=key)
 
 
 class Commands:
@@ -74,6 +78,10 @@ class Commands:
             "starved": self._starved,
             "reconcile": self._reconcile,
             "sweep": self._sweep,
+            "resume": carrier.interrupts.resume,
+            "escalate": carrier.interrupts.escalate,
+            "interrupt_due": self._interrupt_due,
+            "say": carrier.words.say,
         }
 
     def serve(self, verb: str, handler: Callable[[Command], Awaitable[RunRecord | None]]) -> None:
@@ -205,10 +213,16 @@ class Commands:
         ended = await self._carrier.family.look(command.run, command.child)
         if not ended and self._bus.replicas > 1:
             raise StillWaiting(f"run {command.run} waits for more children")
+        known = self._ledger.known(command.run)
+        if known is not None and agents_asked(known):
+            await self._carrier.interrupts.ask_agents(command.run)
         return None
 
     async def _due(self, command: Command) -> RunRecord | None:
         return await self._soft(command.run, Due(command.dispatch))
+
+    async def _interrupt_due(self, command: Command) -> RunRecord | None:
+        return await self._soft(command.run, InterruptDue(command.due))
 
     async def _wake(self, command: Command) -> RunRecord | None:
         return await self._soft(command.run, Wake(command.reason or "its timer fired"))
@@ -252,6 +266,9 @@ class Commands:
                     await self._carrier.family.look(record.id)
             case Status.RUNNING | Status.CANCEL_REQUESTED:
                 await self._sweep_running(record)
+            case Status.INPUT_REQUIRED | Status.AUTH_REQUIRED if (due := next_due(record)) is not None:
+                await self._soft(record.id, InterruptDue(min(due, units.now())))
+                await self.settle(record.id)
             case _:
                 await self._carrier.settle(loaded)
         return record

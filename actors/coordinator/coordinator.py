@@ -97,6 +97,7 @@ class Coordinator(Actor):
         self._carrier = Carrier(bus, self._log, self._ledger, cancel_grace_s, self._gates)
         self._registered = asyncio.Event()
         self._intake = Intake(bus, self._log, self._ledger, self._carrier, self._routing, tracing, self._registered.set)
+        self._carrier.interrupts.start = self._intake.ask_agent
         self._fires = Fires(bus, partial(self._intake.submit, compare=False))
         self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
         self._liveness = Liveness(bus, self._commands.lost)
@@ -166,7 +167,7 @@ class Coordinator(Actor):
             elif is_task:
                 await self._intake.task(delivery)
             else:
-                command = parse(delivery.subject, self._bus.subjects.cmd, delivery.data)
+                command = parse(delivery.subject, self._bus.subjects.cmd, delivery.data, delivery.sequence)
                 await self._commands.execute(command)
                 if delivery.delivered > 1:
                     await self._commands.settle(command.run)

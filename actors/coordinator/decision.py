@@ -33,9 +33,13 @@ def following(record: RunRecord, now: datetime, status: Status, **changes: objec
 
 
 def finished(record: RunRecord, now: datetime, status: Status, **changes: object) -> Decision:
-    """The last record."""
+    """The last record. Of answers that the code did not take it is only remembered that they were given."""
+    if record.interrupts or record.answers:
+        marks = [*(record.answered or ()), *(one.mark for one in record.answers or ())]
+        changes = {"interrupts": None, "answers": None, "answered": marks or None} | changes
     return following(
-        record, now, status, ended_at=now, waits=None, wake_at=None, worker=None, lease=0, unknown=None, **changes
+        record, now, status, ended_at=now, waits=None, wake_at=None, hears=False, worker=None, lease=0, unknown=None,
+        **changes,
     )  # fmt: skip
 
 
@@ -52,6 +56,7 @@ def queued(record: RunRecord, now: datetime, reason: str | None, **changes: obje
         reason=reason,
         waits=None,
         wake_at=None,
+        hears=False,
         worker=None,
         lease=0,
         wait_until=wait_until,

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ...store.attention import parks
 from ...topics.messages import RunRecord, Status
+from .answering import agents_asked, next_due
 from .deadlines import waits_for_worker
 
 
@@ -32,6 +33,18 @@ class Timer(Struct, frozen=True):
 
 class CheckChildren(Struct, frozen=True):
     """See whether what the run waits for has happened already."""
+
+    run: str
+
+
+class CheckWords(Struct, frozen=True):
+    """See whether something was said to the run, or answered, while its last attempt ended."""
+
+    run: str
+
+
+class AskAgents(Struct, frozen=True):
+    """Start the agents that an interrupt was passed on to, and see whether they have answered."""
 
     run: str
 
@@ -95,6 +108,8 @@ Effect = (
     Dispatch
     | Timer
     | CheckChildren
+    | CheckWords
+    | AskAgents
     | TellParent
     | Notify
     | CancelBelow
@@ -120,16 +135,35 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
             assert record.wake_at is not None
             return (*_deadlines(record), Timer(run, "due", record.wake_at, dispatch=record.dispatch))
         case Status.WAITING:
-            clock = (Timer(run, "wake", record.wake_at),) if record.wake_at is not None else ()
-            return (*clock, CheckChildren(run)) if record.waits else clock
+            return _awaited(record)
         case Status.CANCEL_REQUESTED:
             return _owed_while_canceled(record, cancel_grace_s)
         case _ if record.terminal:
             return (*_owed_at_the_end(record), *retried)
-        case Status.INPUT_REQUIRED:
-            return (Park(record),)
+        case Status.INPUT_REQUIRED | Status.AUTH_REQUIRED:
+            return _asked(record)
         case _:
             return ()
+
+
+def _awaited(record: RunRecord) -> tuple[Effect, ...]:
+    """Of a run that no worker holds: the clock, the children and the messages that it waits for."""
+    found: list[Effect] = [] if record.wake_at is None else [Timer(record.id, "wake", record.wake_at)]
+    if record.waits:
+        found.append(CheckChildren(record.id))
+    if record.hears or record.interrupts:
+        found.append(CheckWords(record.id))
+    return tuple(found)
+
+
+def _asked(record: RunRecord) -> tuple[Effect, ...]:
+    found: list[Effect] = [Park(record)]
+    due = next_due(record)
+    if due is not None:
+        found.append(Timer(record.id, "interrupt_due", due))
+    if agents_asked(record):
+        found.append(AskAgents(record.id))
+    return (*found, *_awaited(record))
 
 
 def _deadlines(record: RunRecord) -> tuple[Timer, ...]:

@@ -11,12 +11,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from ...store.log import EventLog, Loaded, decode_record
+from ...store.log import EventLog, Loaded
 from ...topics import crash, reads
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, Unavailable
 from ...topics.ids import root_of
-from ...topics.messages import CancelOrder, Command, RunRecord, Status, encode
+from ...topics.messages import ASKING, CancelOrder, Command, RunRecord, Status, encode
 from .ledger import Ledger
 from .run_commands import Cancel, Settled, Wake
 
@@ -86,7 +86,7 @@ class Family:
             for child in named:
                 notice = Command(run=run, verb="child", child=child)
                 self._bus.publish(f"{self._bus.subjects.worker}.{record.worker}.notice", encode(notice))
-        if record.status is not Status.WAITING or not record.waits:
+        if record.status not in (Status.WAITING, *ASKING) or not record.waits:
             self._unfinished.pop(run, None)
             return True
         if not await self._group_ended(record, named):
@@ -124,9 +124,7 @@ class Family:
         return found
 
     async def _tree(self, root: str) -> dict[str, RunRecord]:
-        pattern = f"{self._bus.subjects.run}.{root}.*.state"
-        states = await reads.many_last(self._bus, self._bus.subjects.events, [pattern])
-        return {record.id: record for record in (decode_record(stored.data) for stored in states.values())}
+        return {record.id: record for record in await self._log.newest_tree(root)}
 
     async def cancel_below(self, record: RunRecord, order: CancelOrder | None = None) -> bool:
         """Gives each live descendant its cancel, and ends the run once all have ended. Safe to do again.

@@ -229,9 +229,7 @@ class Intake:
         async def one(child: ChildRequest) -> RunRecord:
             found = existing.get(child.run)
             if found is None:
-                record = placing.of_child(self._child_record(parent, child, now), parent, child)
-                record = await taken_up(self._log, record, child.retry_of)
-                return record if record.id != child.run else (await self._create(record))[1].record
+                return await self.start_child(parent, child, now)
             if (
                 found.status is Status.QUEUED
                 and found.attempt == 0
@@ -243,6 +241,21 @@ class Intake:
             return found
 
         return list(await asyncio.gather(*(one(child) for child in request.children)))
+
+    async def start_child(self, parent: RunRecord, child: ChildRequest, now: datetime) -> RunRecord:
+        """The child's record; it is created, unless it is one that a retried run has started."""
+        record = placing.of_child(self._child_record(parent, child, now), parent, child)
+        record = await taken_up(self._log, record, child.retry_of)
+        return record if record.id != child.run else (await self._create(record))[1].record
+
+    async def ask_agent(self, parent: RunRecord, child: ChildRequest) -> RunRecord:
+        """The run of an agent that is to answer an interrupt of `parent`: created, or found."""
+        found = await self._ledger.load(child.run)
+        if found is None:
+            return await self.start_child(parent, child, units.now())
+        if not found.record.terminal:
+            await self._carrier.settle(found)
+        return found.record
 
     def _child_record(self, parent: RunRecord, child: ChildRequest, now: datetime) -> RunRecord:
         require_token("agent", child.agent)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
 
-from ...topics.messages import AgentInfo, CancelOrder, ErrorInfo, Outcome, Payload, Turn
+from ...topics.messages import AgentInfo, Answer, CancelOrder, ErrorInfo, Outcome, Payload, Turn
 
 
 class Claim(Struct, frozen=True):
@@ -57,6 +58,35 @@ class Fail(Struct, frozen=True):
     """A person ends a run that is not being carried out."""
 
     reason: str | None = None
+
+
+class Resume(Struct, frozen=True):
+    """Accepted answers to interrupts of the run."""
+
+    answers: list[Answer]
+
+
+class InterruptDue(Struct, frozen=True):
+    """The time of an interrupt is over, or that of an escalation. `due`: which moment the timer was set to."""
+
+    due: datetime | None = None
+
+
+class Escalate(Struct, frozen=True):
+    """Somebody passes an open interrupt on, to a person or to an agent."""
+
+    interrupt: str
+    to: str | None = None
+    agent: str | None = None
+    by: str | None = None
+    comment: str | None = None
+
+
+class Unanswered(Struct, frozen=True):
+    """The agent that was asked, in this run, has no answer."""
+
+    run: str
+    error: str
 
 
 class CancelDeadline(Struct, frozen=True):
@@ -128,6 +158,10 @@ RunCommand = (
     | Settled
     | Reconcile
     | Fail
+    | Resume
+    | InterruptDue
+    | Escalate
+    | Unanswered
     | Lost
     | Wake
     | Due

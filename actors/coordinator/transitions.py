@@ -2,7 +2,7 @@
 
     queued → running → completed
        ↑        ├→ waiting (children, timer) → queued
-       ↑        ├→ input_required (an unknown effect) → queued
+       ↑        ├→ input_required, auth_required (an interrupt, an unknown effect) → queued
        │        ├→ cancel_requested → canceled
        ├────────┤ retry, hand-over, loss of the worker
        │        ├→ failed (retries used up, or not retryable)
@@ -19,8 +19,8 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from ...store.attention import FAILED_BY_HAND
-from ...topics.messages import ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
-from . import canceling, deadlines, pinning, turns
+from ...topics.messages import ASKING, ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
+from . import answering, canceling, deadlines, pinning, turns
 from .decision import APPLIED, LATER, MAX_LOSSES, REFUSED, STALE, Decision, finished, following, queued
 from .run_commands import (
     Cancel,
@@ -29,14 +29,18 @@ from .run_commands import (
     Deadline,
     Due,
     End,
+    Escalate,
     Fail,
+    InterruptDue,
     Lost,
     Reconcile,
     Redispatch,
+    Resume,
     RunCommand,
     Settled,
     Starved,
     TakeTurn,
+    Unanswered,
     Unattended,
     Wake,
 )
@@ -54,12 +58,13 @@ LEGAL: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.QUEUED, Status.RUNNING, Status.FAILED, Status.REJECTED}) | _STOPPED,
     Status.RUNNING: frozenset(
         {
-            Status.RUNNING, Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED, Status.CANCEL_REQUESTED,
-            Status.COMPLETED, Status.FAILED, Status.TIMED_OUT,
+            Status.RUNNING, Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED, Status.AUTH_REQUIRED,
+            Status.CANCEL_REQUESTED, Status.COMPLETED, Status.FAILED, Status.TIMED_OUT,
         }
     ),
     Status.WAITING: frozenset({Status.QUEUED, Status.FAILED}) | _STOPPED,
     Status.INPUT_REQUIRED: frozenset({Status.QUEUED, Status.INPUT_REQUIRED, Status.FAILED}) | _STOPPED,
+    Status.AUTH_REQUIRED: frozenset({Status.QUEUED, Status.AUTH_REQUIRED, Status.FAILED}) | _STOPPED,
     Status.CANCEL_REQUESTED: frozenset(
         _STOPPED | {Status.ORPHANED}
     ),
@@ -78,6 +83,8 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
             return canceling.decide(record, command, now)
         case Reconcile() | Fail():
             return _told(record, command, now)
+        case Resume() | InterruptDue() | Escalate() | Unanswered():
+            return answering.decide(record, command, now)
         case Lost():
             return _lost(record, command, now)
         case Wake() | Due() | Redispatch():
@@ -175,6 +182,7 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
         return APPLIED if _tells_of(record, outcome) else STALE
     if record.status is Status.CANCEL_REQUESTED:
         return canceling.handed_in(record, outcome, now)
+    record = answering.taken(record, outcome)
     match outcome.kind:
         case "completed":
             return finished(
@@ -182,7 +190,7 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
             )
         case "failed" | "timed_out":
             return _fail(record, end, now)
-        case "suspended" if not outcome.waits and outcome.wake_at is None:
+        case "suspended" if not outcome.waits and outcome.wake_at is None and not outcome.hears:
             return queued(record, now, "has nothing to wait for", steps=outcome.steps)
         case "suspended":
             return following(
@@ -191,6 +199,9 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
                 Status.WAITING,
                 waits=outcome.waits,
                 wake_at=outcome.wake_at,
+                hears=outcome.hears,
+                heard=outcome.heard,
+                interrupts=None,
                 steps=outcome.steps,
                 failures=0,
                 losses=0,
@@ -199,18 +210,7 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
                 reason=_waiting_for(outcome),
             )
         case "input_required":
-            return following(
-                record,
-                now,
-                Status.INPUT_REQUIRED,
-                unknown=outcome.unknown or [],
-                steps=outcome.steps,
-                failures=0,
-                losses=0,
-                worker=None,
-                lease=0,
-                reason=_needs(outcome),
-            )
+            return answering.asked(record, outcome, now, _needs(outcome))
         case "released" | "stopped":
             return queued(record, now, "handed back by its worker", steps=outcome.steps)
         case _:
@@ -227,7 +227,7 @@ def _tells_of(record: RunRecord, outcome: Outcome) -> bool:
         case "suspended":
             return record.status is Status.WAITING
         case "input_required":
-            return record.status is Status.INPUT_REQUIRED
+            return record.status in (*ASKING, Status.QUEUED)
         case "failed" | "timed_out":
             return record.status in (Status.FAILED, Status.TIMED_OUT) or record.failures > 0
         case _:
@@ -239,14 +239,24 @@ def _waiting_for(outcome: Outcome) -> str:
     parts = [f"{children} child run{'s' if children != 1 else ''}"] if children else []
     if outcome.wake_at is not None:
         parts.append(f"the clock ({outcome.wake_at:%Y-%m-%d %H:%M:%S} UTC)")
+    if outcome.hears:
+        parts.append("a message")
     return f"waits for {' or '.join(parts) or 'nothing'}"
 
 
 def _needs(outcome: Outcome) -> str:
     names = [f"{one.name!r} ({one.at})" for one in outcome.unknown or ()]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    asked = [one.id for one in outcome.interrupts or ()]
+    if not names:
+        return f"waits for an answer: {_listed(asked)}"
     plural = "s" if len(names) != 1 else ""
-    return f"it is not known whether the effect{plural} {', '.join(names[:3])}{more} happened: reconcile"
+    unknown = f"it is not known whether the effect{plural} {_listed(names)} happened: reconcile"
+    return f"{unknown}; waits for an answer: {_listed(asked)}" if asked else unknown
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def retry_delay_s(policy: RetryPolicy, failures: int, jitter: float) -> float:
@@ -312,9 +322,10 @@ def _sent_on(record: RunRecord, command: Wake | Due | Redispatch, now: datetime)
 
 
 def _wake(record: RunRecord, wake: Wake, now: datetime) -> Decision:
-    if record.status is not Status.WAITING:
+    waits = record.status in ASKING and (record.waits or record.wake_at is not None or record.hears)
+    if record.status is not Status.WAITING and not waits:
         return STALE
-    return queued(record, now, wake.reason)
+    return queued(record, now, wake.reason, unknown=None)
 
 
 def _due(record: RunRecord, due: Due, now: datetime) -> Decision:
@@ -337,7 +348,7 @@ def _told(record: RunRecord, command: Reconcile | Fail, now: datetime) -> Decisi
         return _reconcile(record, command, now)
     if record.terminal and record.error is not None and record.error.code == FAILED_BY_HAND:
         return APPLIED
-    if record.status not in (Status.QUEUED, Status.WAITING, Status.INPUT_REQUIRED):
+    if record.status not in (Status.QUEUED, Status.WAITING, *ASKING):
         return REFUSED
     reason = command.reason or "a person has ended it as failed"
     error = ErrorInfo(code=FAILED_BY_HAND, message=reason)
@@ -346,7 +357,7 @@ def _told(record: RunRecord, command: Reconcile | Fail, now: datetime) -> Decisi
 
 def _reconcile(record: RunRecord, command: Reconcile, now: datetime) -> Decision:
     asked = [one for one in record.unknown or () if command.effect in (one.at, one.name)]
-    if record.status is not Status.INPUT_REQUIRED or len(asked) != 1:
+    if record.status not in ASKING or len(asked) != 1:
         told = [one for one in record.rulings or () if command.effect in (one.at, one.name)]
         return APPLIED if told and told[-1].happened is command.happened and not asked else REFUSED
     one = asked[0]
@@ -357,5 +368,5 @@ def _reconcile(record: RunRecord, command: Reconcile, now: datetime) -> Decision
     rulings = [*(record.rulings or ()), ruling]
     left = [other for other in record.unknown or () if other is not one]
     if left:
-        return following(record, now, Status.INPUT_REQUIRED, unknown=left, rulings=rulings)
+        return following(record, now, record.status, unknown=left, rulings=rulings)
     return queued(record, now, "reconciled", unknown=None, rulings=rulings)

@@ -3,6 +3,7 @@
 attempt ── context ── parts ─┬─ places      where in the code an operation stands
                              ├─ steps       journaled functions; some in processes of their own (`isolation`)
                              ├─ effects     what is done outside: claimed, settled, unknown; undone by `undo`
+                             ├─ asking      interrupts: questions that outlive the attempt (`dialogue` asks them)
                              ├─ children    child runs
                              ├─ hold        durable waits, and when to let go of the worker
                              └─ writer      fenced writes

@@ -21,15 +21,17 @@ from ...topics import codec, trace
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.errors import CallboardError, StaleFence
-from ...topics.messages import CancelOrder, ErrorInfo, Grant, Outcome, Payload, Status, UnknownEffect
+from ...topics.messages import CancelOrder, ErrorInfo, Grant, Interrupt, Outcome, Payload, Status, UnknownEffect
 from ..agent import Agent, Terminal
 from ..publication import publication
+from .asking import Asking
 from .caller import Caller, quitting
 from .children import Children
 from .context import Context
 from .effects import EffectCalls
 from .errors import AttemptEnded, StepFailed
 from .hold import Hold
+from .inbox import Inbox
 from .isolation import Isolation
 from .memory import Memory
 from .parts import Parts
@@ -84,6 +86,8 @@ class Attempt:
         self._waits: list[list[str]] = []
         self._wake_at: datetime | None = None
         self._unknown: list[UnknownEffect] = []
+        self._asked: list[Interrupt] = []
+        self._hears = False
         self._undoing = self.record.status is Status.CANCEL_REQUESTED
 
     # -- from outside -------------------------------------------------------------------------------------------
@@ -99,7 +103,8 @@ class Attempt:
             return
         if self._undoing and why != "released":
             return  # what is canceled already
-        self._unknown = list(self._hold.unknown)
+        self._unknown, self._asked = list(self._hold.unknown), list(self._hold.asked)
+        self._hears = self._hold.hearing > 0
         self._waits, self._wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
         if self._parts is not None:
             self._parts.ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} was ended: {why}")
@@ -110,6 +115,11 @@ class Attempt:
     def child_ended(self, child: str | None) -> None:
         """A child of this run has ended."""
         self._children.told(child)
+
+    def told(self, sequence: int) -> None:
+        """Something was said to this run."""
+        if self._parts is not None:
+            self._parts.asking.told(sequence)
 
     def _lost(self, error: BaseException) -> None:
         log.info("run %s attempt %d is owned by somebody else now: %s", self.record.id, self.record.attempt, error)
@@ -153,8 +163,9 @@ class Attempt:
         ended = AttemptEnded(
             f"attempt {self.record.attempt} of run {self.record.id} has ended: its context serves no more"
         )
-        if self._parts is not None and self._parts.ended is None:
-            self._parts.ended = ended
+        if self._parts is not None:
+            self._parts.ended = self._parts.ended or ended
+            self._parts.asking.close()
         self._isolation.end()
         self._hold.close()
         self._writer.close(ended)
@@ -187,6 +198,9 @@ class Attempt:
         effects = EffectCalls(
             steps, call, journal, self._writer, self._blobs, self._hold, record, places, self._covers
         )  # fmt: skip
+        room = self._bus.max_payload // 8
+        inbox = Inbox(self._bus, record.id, journal.heard)
+        asking = Asking(steps, journal, self._writer, self._blobs, self._hold, record, inbox, room)
         self._parts = Parts(
             bus=self._bus,
             record=self.record,
@@ -196,6 +210,8 @@ class Attempt:
             hold=self._hold,
             steps=steps,
             effects=effects,
+            asking=asking,
+            inbox=inbox,
             children=self._children,
             threads=Threads(self._bus),
             places=places,
@@ -338,9 +354,8 @@ class Attempt:
             return await self._owned_by_others()
         except CallboardError as error:
             return self._outcome("failed", error=self._failure(error))
-        if self._unknown:
-            return self._outcome("input_required", unknown=self._unknown)
-        return self._outcome("suspended", waits=self._waits or None, wake_at=self._wake_at)
+        kind = "input_required" if self._unknown or self._asked else "suspended"
+        return self._outcome(kind)
 
     def _group_limit(self) -> int:
         return max(10, self._bus.inline_limit // 24)
@@ -350,13 +365,11 @@ class Attempt:
         kind: Any,
         value: Payload | None = None,
         error: ErrorInfo | None = None,
-        waits: list[list[str]] | None = None,
-        wake_at: Any = None,
-        unknown: list[UnknownEffect] | None = None,
         undone: bool = False,
     ) -> Outcome:
-        record = self.record
-        steps = self._parts.steps if self._parts else None
+        record, parts = self.record, self._parts
+        steps = parts.steps if parts else None
+        paused = kind in ("suspended", "input_required")
         return Outcome(
             run=record.id,
             attempt=record.attempt,
@@ -365,9 +378,13 @@ class Attempt:
             kind=kind,
             value=value,
             error=error,
-            waits=waits,
-            wake_at=wake_at,
-            unknown=unknown,
+            waits=(self._waits or None) if paused else None,
+            wake_at=self._wake_at if paused else None,
+            unknown=(self._unknown or None) if paused else None,
+            interrupts=(self._asked or None) if paused else None,
+            taken=(parts.asking.taken or None) if parts else None,
+            hears=self._hears if paused else False,
+            heard=parts.inbox.heard if parts and paused else 0,
             undone=undone or not self._touched(),
             steps=(steps.executed + steps.remembered) if steps else record.steps,
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from ...topics.messages import UnknownEffect
+from ...topics.messages import Interrupt, UnknownEffect
 
 _RECHECK_S = 0.05
 _QUESTION_S = 0.05
@@ -34,6 +34,10 @@ class Hold:
         self._sleeps: list[datetime] = []
         self.unknown: list[UnknownEffect] = []
         """What a person has to decide before the code can go on."""
+        self.asked: list[Interrupt] = []
+        """The interrupts that are open, in the order in which they were asked."""
+        self.hearing = 0
+        """How many of the code's branches wait for a message."""
         self._working = 0
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
@@ -84,6 +88,28 @@ class Hold:
             self.unknown.remove(question)
             self._disarm()
 
+    @contextmanager
+    def for_answer(self, interrupt: Interrupt) -> Iterator[None]:
+        """The code waits for an answer: no attempt outlives that, unless it has something else to do."""
+        self.asked.append(interrupt)
+        self._waits()
+        try:
+            yield
+        finally:
+            self.asked.remove(interrupt)
+            self._disarm()
+
+    @contextmanager
+    def for_message(self) -> Iterator[None]:
+        """The code waits for a message to the run."""
+        self.hearing += 1
+        self._waits()
+        try:
+            yield
+        finally:
+            self.hearing -= 1
+            self._disarm()
+
     @property
     def busy(self) -> bool:
         """Whether anything is under way or waited for."""
@@ -114,10 +140,10 @@ class Hold:
 
     @property
     def _pending(self) -> bool:
-        return bool(self._groups or self._sleeps or self.unknown)
+        return bool(self._groups or self._sleeps or self.unknown or self.asked or self.hearing)
 
     def _limit(self) -> float:
-        return min(_QUESTION_S, self._patience()) if self.unknown else self._patience()
+        return min(_QUESTION_S, self._patience()) if self.unknown or self.asked else self._patience()
 
     def _waits(self) -> None:
         if self._timer is None:

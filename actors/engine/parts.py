@@ -14,9 +14,11 @@ from ...topics.bus import Bus
 from ...topics.messages import RunRecord
 from ...topics.subjects import require_token
 from ..agent import Agent
+from .asking import Asking
 from .children import Children
 from .effects import EffectCalls
 from .hold import Hold
+from .inbox import Inbox
 from .isolation import Isolation
 from .memory import Memory
 from .place import Places
@@ -36,6 +38,8 @@ class Parts:
     hold: Hold
     steps: Steps
     effects: EffectCalls
+    asking: Asking
+    inbox: Inbox
     children: Children
     threads: Threads
     places: Places

@@ -8,15 +8,15 @@ from typing import Any, Literal, TypeVar, overload
 
 from ...topics import trace
 from ..agent import Retry
+from .dialogue import Dialogue
 from .isolation import Isolated
-from .outside import Outside
 from .steps import NO_RETRY, StepCall, result_type
 from .tracing import step_span
 
 T = TypeVar("T")
 
 
-class Stepping(Outside):
+class Stepping(Dialogue):
     """The part of a context by which an agent calls functions whose results are journaled."""
 
     @overload

@@ -302,3 +302,5 @@ class AgentWorker(Actor):
             attempt.interrupt("stopped")
         elif notice.verb == "child":
             attempt.child_ended(notice.child)
+        elif notice.verb == "said":
+            attempt.told(notice.sequence)

@@ -5,11 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from callboard.actors.coordinator.effects import CancelBelow, CheckChildren, Dispatch, Notify, TellParent, Timer, owed
+from callboard.actors.coordinator.effects import (
+    AskAgents,
+    CancelBelow,
+    CheckChildren,
+    CheckWords,
+    Dispatch,
+    Notify,
+    Park,
+    TellParent,
+    Timer,
+    owed,
+)
 from callboard.actors.coordinator.run_commands import (
     Cancel,
     CancelDeadline,
@@ -17,20 +29,29 @@ from callboard.actors.coordinator.run_commands import (
     Deadline,
     Due,
     End,
+    Escalate,
+    InterruptDue,
     Lost,
     Reconcile,
     Redispatch,
+    Resume,
     RunCommand,
     Settled,
     Starved,
+    Unanswered,
     Wake,
 )
 from callboard.actors.coordinator.transitions import LEGAL, MAX_LOSSES, decide
 from callboard.topics.messages import (
+    ASKING,
     NOTHING,
+    Answer,
     CancelOrder,
     ErrorInfo,
+    Escalation,
+    Interrupt,
     Outcome,
+    Payload,
     RetryPolicy,
     RunRecord,
     Status,
@@ -41,6 +62,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
 KINDS = st.sampled_from(["completed", "failed", "suspended", "input_required", "released", "stopped", "timed_out"])
 RUN = "run"
+IDS = ("i1", "i2", "i3")
+SAID = [Payload(json=msgspec.Raw(text)) for text in (b"1", b"2")]
 
 
 class Life(RuleBasedStateMachine):
@@ -62,6 +85,10 @@ class Life(RuleBasedStateMachine):
         self.messages: list[list[Any]] = []  # queue, dispatch, stream sequence, deliveries
         self.given: list[RunCommand] = []
         self.granted: list[tuple[str, int]] = []
+        self.accepted: dict[str, Answer] = {}
+        """What was accepted, by interrupt."""
+        self.journal: set[str] = set()
+        """The interrupts whose answers the code has."""
         self.carry_out()
 
     # -- the world around the run ---------------------------------------------------------------------------------
@@ -87,6 +114,8 @@ class Life(RuleBasedStateMachine):
             before.input,
             before.parent,
         )
+        for answer in after.answers or ():
+            assert self.accepted.setdefault(answer.id, answer) == answer, "an answer was replaced"
         if isinstance(command, End):
             assert command.outcome.attempt == before.attempt
             assert before.status in (Status.RUNNING, Status.CANCEL_REQUESTED)
@@ -111,11 +140,13 @@ class Life(RuleBasedStateMachine):
                     self.given.append(Starved(dispatch))
                 case Timer(verb="wake"):
                     self.given.append(Wake("timer"))
+                case Timer(verb="interrupt_due", at=at):
+                    self.given.append(InterruptDue(at))
                 case Timer(epoch=epoch):
                     self.given.append(CancelDeadline(epoch))
                 case CancelBelow():
                     self.given.append(Settled(self.record.epoch, self.effects))
-                case CheckChildren() | TellParent() | Notify():
+                case CheckChildren() | CheckWords() | AskAgents() | Park() | TellParent() | Notify():
                     pass
 
     @precondition(lambda self: self.messages)
@@ -135,13 +166,47 @@ class Life(RuleBasedStateMachine):
     def end(self, data: Any, kind: Any, retryable: bool, waits: bool, sleeps: bool) -> None:
         """A worker, perhaps one that lost the run long ago, hands its outcome in."""
         worker, attempt = data.draw(st.sampled_from(self.granted))
+        if attempt == self.record.attempt:  # the code of this attempt has come past what was answered
+            self.journal |= {answer.id for answer in self.record.answers or () if data.draw(st.booleans())}
+        asked = data.draw(st.lists(st.sampled_from(IDS), unique=True))
         outcome = Outcome(
             run=RUN, attempt=attempt, kind=kind, worker=worker, waits=[["c1"], ["c2"]] if waits else None,
+            interrupts=[self.interrupt(data, one) for one in asked if one not in self.journal] or None,
+            taken=[self.accepted[one].mark for one in sorted(self.journal)] or None, hears=data.draw(st.booleans()),
             wake_at=self.now + timedelta(hours=1) if sleeps else None,
             error=ErrorInfo(code="exception", message="m", retryable=retryable), undone=retryable,
-            unknown=[UnknownEffect(at=at, name="e", key="k", attempt=attempt, n=1) for at in ("1", "2")],
+            unknown=[UnknownEffect(at=at, name="e", key="k", attempt=attempt, n=1) for at in ("1", "2")]
+            if data.draw(st.booleans()) else None,
         )  # fmt: skip
         self.give(End(outcome))
+
+    def interrupt(self, data: Any, name: str) -> Interrupt:
+        """A question that the code asks."""
+        hours = data.draw(st.sampled_from([None, 1, 2]))
+        moment = None if hours is None else self.now + timedelta(hours=hours)
+        return Interrupt(
+            id=name, at=f"at {name}", created_at=self.now, kind=data.draw(st.sampled_from(["input", "auth"])),
+            expires_at=moment if data.draw(st.booleans()) else None,
+            default=NOTHING if data.draw(st.booleans()) else None,
+            escalations=[Escalation(at=moment, agent="b")] if moment and data.draw(st.booleans()) else None,
+        )  # fmt: skip
+
+    @rule(names=st.lists(st.sampled_from(IDS), unique=True, min_size=1), value=st.sampled_from(SAID))
+    def answer(self, names: list[str], value: Payload) -> None:
+        """Answers to some interrupts, open or not."""
+        self.give(Resume([Answer(id=name, value=value) for name in names]))
+
+    @rule(hours=st.sampled_from([0, 1, 3]))
+    def clock(self, hours: int) -> None:
+        self.give(InterruptDue(self.now + timedelta(hours=hours)))
+
+    @rule(name=st.sampled_from(IDS), agent=st.booleans(), error=st.booleans())
+    def pass_on(self, name: str, agent: bool, error: bool) -> None:
+        """A question is passed on, and perhaps an agent that was asked has no answer."""
+        self.give(Escalate(name, None if agent else "boss", "b" if agent else None))
+        runs = [one.run for each in self.record.interrupts or () for one in each.escalated or () if one.run]
+        if error and runs:
+            self.give(Unanswered(runs[0] or "", "failed"))
 
     @precondition(lambda self: self.given)
     @rule(data=st.data())
@@ -178,12 +243,29 @@ class Life(RuleBasedStateMachine):
         if record.status is Status.RUNNING or (record.undo == "due" and record.worker):
             assert record.worker
             assert record.lease
-        elif record.status is Status.INPUT_REQUIRED:
-            assert record.unknown
+        elif record.status in ASKING:
+            assert record.unknown or record.interrupts
+            auth = any(one.kind == "auth" for one in record.interrupts or ())
+            assert (record.status is Status.AUTH_REQUIRED) == auth
         elif not record.terminal:
             assert owed(record)
         assert record.worker is None or record.status in (Status.RUNNING, Status.CANCEL_REQUESTED)
         assert not record.undo or record.status is Status.CANCEL_REQUESTED
+
+    @invariant()
+    def answers_are_kept(self) -> None:
+        """What was accepted stands in the record until the code has it, and is remembered then; nothing that was
+        answered is open again."""
+        record = self.record
+        open_ = {one.id for one in record.interrupts or ()}
+        answers = {one.id for one in record.answers or ()}
+        known = {one.id for one in record.answered or ()}
+        assert not open_ & (answers | self.journal)
+        if record.terminal or record.status is Status.CANCEL_REQUESTED:
+            assert not open_ | answers
+        else:
+            assert self.accepted.keys() - self.journal <= answers
+            assert self.accepted.keys() <= answers | known | self.journal
 
     @invariant()
     def ends_as_ordered(self) -> None:
@@ -238,8 +320,11 @@ class Life(RuleBasedStateMachine):
                 self.give(Redispatch("a", dispatch) if routed else Claim("last", dispatch, sequence, 1, queue=queue))
             case Status.WAITING:
                 self.give(Wake())
-            case Status.INPUT_REQUIRED:
-                self.give(Reconcile((record.unknown or [])[0].at, True))
+            case Status.INPUT_REQUIRED | Status.AUTH_REQUIRED:
+                if record.interrupts:
+                    self.give(Resume([Answer(id=record.interrupts[0].id, value=SAID[0])]))
+                else:
+                    self.give(Reconcile((record.unknown or [])[0].at, True))
             case Status.CANCEL_REQUESTED if record.worker is None and record.undo == "due":
                 self.carry_out()
                 queue, dispatch, sequence, _ = self.messages[-1]

@@ -74,6 +74,24 @@ async def napper(ctx: Context, seconds: float) -> str:
     return await ctx.step(effect, f"{ctx.run.id} awake")
 
 
+@agent("asker")
+async def asker(ctx: Context, number: int) -> list[Any]:
+    """Two branches, each of which asks and goes on behind the answer."""
+
+    async def branch(name: str) -> str:
+        await ctx.interrupt(number, id=name, returns=int)
+        return await ctx.step(effect, f"{ctx.run.id} {name}")
+
+    return [number, *await ctx.gather(branch("left"), branch("right"))]
+
+
+@agent("hearer")
+async def hearer(ctx: Context) -> list[Any]:
+    """Hears two messages, after a moment."""
+    await ctx.step(slow, f"{ctx.run.id} begins", 0.2)
+    return [(await ctx.hear()).content for _ in range(2)]
+
+
 def pay(idempotency_key: str) -> str:
     """Done outside."""
     return effect(idempotency_key)

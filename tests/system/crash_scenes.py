@@ -19,7 +19,7 @@ from callboard.actors.audit import audit
 from callboard.store.schedules import Schedules
 from callboard.topics.crash import VARIABLE
 from callboard.topics.ids import new_run_id
-from callboard.topics.messages import RunRecord, Status
+from callboard.topics.messages import Answer, Payload, RunRecord, Status
 from tests.support import invariants
 from tests.support.system import System, free_port, result, system
 
@@ -110,6 +110,30 @@ async def limited(whole: System, asked: Asked) -> None:
     asked.jobs(*[await whole.submit("narrow", JOB | {"key": n % 3}) for n in range(8)])
 
 
+async def people(whole: System, asked: Asked) -> None:
+    """Runs that ask: answered one by one, twice, and while a worker holds the run; some things are said as well."""
+    runs = [await whole.submit("asker", number) for number in range(3)]
+    for number, run in enumerate(runs):
+        asked.results[run] = [number, f"{run} left", f"{run} right"]
+    for name in ("left", "right"):
+        for run in runs:
+            await _asks(whole, run, name)
+            for _ in range(2):
+                await whole.submitter.resume(run, [Answer(id=name, value=Payload(json=msgspec.Raw(b"1")))])
+    hearers = [await whole.submit("hearer", None) for _ in range(2)]
+    for run in hearers:
+        asked.results[run] = ["one", "two"]
+        for word in ("one", "two"):
+            for _ in range(2):
+                await whole.submitter.say(run, Payload(json=msgspec.Raw(f'"{word}"'.encode())), key=word)
+
+
+async def _asks(whole: System, run: str, name: str) -> None:
+    async with asyncio.timeout(DEATH_S):
+        while not any(one.id == name for one in (await invariants.load(whole.bus, run)).interrupts or ()):
+            await asyncio.sleep(0.05)
+
+
 Load = Callable[[System, Asked], Coroutine[Any, Any, None]]
 SCENES: dict[str, tuple[Load, int]] = {
     "coordinator.before-ack.task": (mixed, 1),
@@ -128,6 +152,9 @@ SCENES: dict[str, tuple[Load, int]] = {
     "coordinator.before-effects.canceled": (cancel, 1),
     "coordinator.before-verdict": (mixed, 3),
     "coordinator.before-children-reply": (mixed, 1),
+    "coordinator.before-effects.input_required": (people, 2),
+    "coordinator.after-resume": (people, 2),
+    "coordinator.after-said": (people, 2),
     "coordinator.cancel-one": (cancel, 3),
     "coordinator.before-root-ends": (cancel, 1),
     "coordinator.between-timer-and-run": (schedule, 1),
@@ -139,6 +166,8 @@ SCENES: dict[str, tuple[Load, int]] = {
     "worker.after-effect-settle": (outside, 1),
     "worker.before-compensation": (outside, 1),
     "worker.before-compensation-settle": (outside, 1),
+    "worker.before-answer-taken": (people, 2),
+    "worker.after-answer-taken": (people, 2),
     "worker.before-children": (mixed, 1),
     "worker.after-children": (mixed, 1),
     "worker.before-hand-in.completed": (mixed, 2),

@@ -5,6 +5,7 @@
 `schema` and `handler` are what callers use.
 """
 
+from .conform import MOST_BYTES, faults, schema_fault
 from .decode import check_type, decode
 from .encode import canonical, encode
 from .errors import DecodeError, EncodeError, TypeNotCarried
@@ -13,6 +14,7 @@ from .schema import json_schema
 from .survey import type_name
 
 __all__ = [
+    "MOST_BYTES",
     "DecodeError",
     "EncodeError",
     "TypeNotCarried",
@@ -20,7 +22,9 @@ __all__ = [
     "check_type",
     "decode",
     "encode",
+    "faults",
     "handler_types",
     "json_schema",
+    "schema_fault",
     "type_name",
 ]

@@ -8,11 +8,12 @@ from .checkpoint import Cell, Checkpoint, Label, Source
 from .entries import Artifact, Event, Step
 from .fork import Fork, Tip
 from .gate import KEYLESS, Gate, Holder
+from .interrupts import ASKED, Answer, AnswerAction, Answered, Asked, Escalated, Escalation, Interrupt, Word
 from .limits import Limits, Priority
 from .presence import AgentInfo, WorkerInfo
 from .records import DeadLetter, ThreadMessage, ThreadRecord
 from .requests import Alive, Command, CommandReply, SubmitReply, TaskRequest
-from .run import TERMINAL, CancelOrder, RetryPolicy, Ruling, RunRecord, Status, UnknownEffect
+from .run import ASKING, TERMINAL, CancelOrder, RetryPolicy, Ruling, RunRecord, Status, UnknownEffect
 from .turn import POLICIES, Deed, Entry, Origin, Policy, ThreadHead, Turn
 from .values import NOTHING, VERSION, BlobRef, ErrorInfo, Payload, encode
 from .work import (
@@ -32,6 +33,8 @@ from .work import (
 )
 
 __all__ = [
+    "ASKED",
+    "ASKING",
     "KEYLESS",
     "NOTHING",
     "POLICIES",
@@ -39,7 +42,11 @@ __all__ = [
     "VERSION",
     "AgentInfo",
     "Alive",
+    "Answer",
+    "AnswerAction",
+    "Answered",
     "Artifact",
+    "Asked",
     "BlobRef",
     "CancelOrder",
     "Cell",
@@ -57,11 +64,14 @@ __all__ = [
     "Deed",
     "Entry",
     "ErrorInfo",
+    "Escalated",
+    "Escalation",
     "Event",
     "Fork",
     "Gate",
     "Grant",
     "Holder",
+    "Interrupt",
     "Label",
     "Limits",
     "Notice",
@@ -89,6 +99,7 @@ __all__ = [
     "Turn",
     "UnknownEffect",
     "Webhook",
+    "Word",
     "Work",
     "WorkerInfo",
     "encode",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Parked = Literal["failed", "timed_out", "orphaned", "input_required", "no_worker"]
+Parked = Literal["failed", "timed_out", "orphaned", "input_required", "auth_required", "no_worker"]
 """Why something waits: a run ended or stopped in this status, or nobody takes the work of a queue."""
 
 

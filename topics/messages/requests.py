@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .fork import Fork
+from .interrupts import Answer
 from .limits import Priority
 from .run import RunRecord, Status
 from .turn import Policy, Turn
@@ -88,13 +89,28 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: Literal["cancel", "interrupt", "rollback"] = "cancel"
     """Of `cancel`: how the runs end."""
     by: str = ""
-    """Of `cancel`: the run above on which it was asked for."""
+    """Of `cancel`: the run above on which it was asked for. Of `escalate` and `say`: who does it."""
     effect: str = ""
     """Of `reconcile`: the place or the name of the unknown effect."""
     happened: bool = False
     """Of `reconcile`: whether it happened."""
     value: Payload | None = None
-    """Of `reconcile`: what the effect's function would have returned."""
+    """Of `reconcile`: what the effect's function would have returned. Of `say`: what is said."""
+    answers: list[Answer] | None = None
+    """Of `resume`: to open interrupts of the run, or of runs below it."""
+    interrupt: str = ""
+    """Of `escalate`: the open interrupt."""
+    to: str | None = None
+    """Of `escalate`: the person who is asked now."""
+    agent: str | None = None
+    """Of `escalate`: the agent that is asked now."""
+    key: str = ""
+    """Of `resume` and `say`: names the command, so that it is carried out once however often it arrives. By default a
+    durable command has its sequence for a name."""
+    due: datetime | None = None
+    """Of `interrupt_due`: what the timer was set to."""
+    sequence: int = 0
+    """Of the notice `said`: stream sequence of what was said."""
 
 
 class Alive(Struct, frozen=True, omit_defaults=True):

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..versions import versioned
 from .fork import Fork
+from .interrupts import Answer, Answered, Interrupt
 from .limits import Priority
 from .turn import Turn
 from .values import VERSION, ErrorInfo, Payload
@@ -22,6 +23,7 @@ class Status(enum.StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     INPUT_REQUIRED = "input_required"
+    AUTH_REQUIRED = "auth_required"
     CANCEL_REQUESTED = "cancel_requested"
     COMPLETED = "completed"
     FAILED = "failed"
@@ -39,6 +41,10 @@ TERMINAL = frozenset(
         Status.REJECTED, Status.ORPHANED,
     }
 )  # fmt: skip
+
+
+ASKING = frozenset({Status.INPUT_REQUIRED, Status.AUTH_REQUIRED})
+"""Somebody has to answer before the run goes on."""
 
 
 class RetryPolicy(Struct, frozen=True, omit_defaults=True):
@@ -148,6 +154,16 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an `input_required` run needs to be told."""
     rulings: list[Ruling] | None = None
     """What it was told."""
+    interrupts: list[Interrupt] | None = None
+    """The open ones, in the order in which they were asked."""
+    answers: list[Answer] | None = None
+    """Those that were given and that the code has not taken yet."""
+    answered: list[Answered] | None = None
+    """What is remembered of the answers before those, the newest last."""
+    hears: bool = False
+    """Whether it waits for a message."""
+    heard: int = 0
+    """Stream sequence up to which its last attempt has read what was said to it."""
     worker: str | None = None
     lease: int = 0
     """Stream sequence of the work message whose acknowledgement is owed by `worker`."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from .interrupts import Answered, Interrupt
 from .run import RunRecord, Status, UnknownEffect
 from .turn import Policy
 from .values import ErrorInfo, Payload
@@ -66,8 +67,9 @@ class ClaimReply(Struct, frozen=True, omit_defaults=True):
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How an attempt ended: one entry of `cb.rpc.outcome`, or body of `cb.cmd.{run}.outcome`.
 
-    kinds: `completed` (value), `failed` (error), `suspended` (waits or wake_at), `input_required` (unknown), `released`
-    (handed back unharmed), `stopped` (ended after a cancel request), `timed_out`."""
+    kinds: `completed` (value), `failed` (error), `suspended` (waits, wake_at or hears), `input_required` (unknown or
+    interrupts, and what else it waits for), `released` (handed back unharmed), `stopped` (ended after a cancel
+    request), `timed_out`."""
 
     run: str
     attempt: int
@@ -80,6 +82,14 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     wake_at: datetime | None = None
     unknown: list[UnknownEffect] | None = None
     """The effects that the run needs to be told of."""
+    interrupts: list[Interrupt] | None = None
+    """All that it asks at this moment."""
+    taken: list[Answered] | None = None
+    """The answers that stand in the journal now."""
+    hears: bool = False
+    """Whether it waits for a message."""
+    heard: int = 0
+    """Stream sequence up to which the attempt has read what was said to the run."""
     undone: bool = False
     """Nothing outside is left that a cancel would have to undo: the run has no effects, or they were undone as far as
     that is possible; `error` says what was not."""

@@ -1,0 +1,68 @@
+"""What an agent's code gets for an interrupt, and what it may say about who is asked next. Known to every engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..topics.errors import CallboardError, InvalidInput
+from ..topics.messages import AnswerAction
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer as a whole: what `ctx.interrupt(…, returns=Answer)` gives."""
+
+    id: str
+    action: AnswerAction
+    value: Any = None
+    """Plain JSON; None for a rejection without one."""
+    by: str | None = None
+    comment: str | None = None
+    at: datetime | None = None
+    update: dict[str, Any] | None = None
+    """A partial edit of the run's state that came with it."""
+
+    @property
+    def approved(self) -> bool:
+        """Whether the payload was approved, as it was or edited."""
+        return self.action in ("approve", "edit")
+
+
+@dataclass(frozen=True)
+class Escalate:
+    """Who is asked if nobody has answered `after` the interrupt was raised: a person by name, or an agent.
+
+    The agent gets the payload as its input, as a child run; its result is the answer."""
+
+    after: timedelta
+    to: str | None = None
+    agent: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.to is None) == (self.agent is None):
+            raise InvalidInput("an escalation names either a person (to=…) or an agent (agent=…)")
+        if self.after.total_seconds() <= 0:
+            raise InvalidInput(f"an escalation comes after some time, not after {self.after}")
+
+
+class InterruptRejected(CallboardError):
+    """The interrupt was answered with `reject`. `answer` says by whom, and what was said to it."""
+
+    code = "interrupt_rejected"
+
+    def __init__(self, answer: Answer) -> None:
+        by = f" by {answer.by}" if answer.by else ""
+        why = f": {answer.comment}" if answer.comment else ""
+        super().__init__(f"interrupt {answer.id!r} was rejected{by}{why}", interrupt=answer.id)
+        self.answer = answer
+
+
+class InterruptExpired(CallboardError):
+    """Nobody has answered the interrupt in time, and it has no default."""
+
+    code = "interrupt_expired"
+
+    def __init__(self, interrupt: str) -> None:
+        super().__init__(f"interrupt {interrupt!r} was not answered in time, and has no default", interrupt=interrupt)

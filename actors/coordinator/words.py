@@ -1,0 +1,145 @@
+"""What is said to a run that has not ended: messages, and answers that come while a worker holds it.
+
+Each is an event in the run's log, written under the fence of the state, so that nothing is said to a run that has
+ended meanwhile. A worker gets a notice; a run that waits for a message is woken. What was said while an attempt ended
+is found by the look that the state after it owes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from ...store.log import EventLog, Loaded
+from ...store.words import Words as Log
+from ...topics import crash, units
+from ...topics.bus import Bus
+from ...topics.errors import (
+    IllegalTransition,
+    InterruptAnswered,
+    InvalidInput,
+    NotFound,
+    StaleFence,
+    Unavailable,
+    WriteInFlight,
+)
+from ...topics.ids import new_token
+from ...topics.messages import ASKING, NOTHING, Answer, Command, RunRecord, Status, Word, encode
+from .answering import remembered
+from .ledger import Ledger
+from .run_commands import Resume, Wake
+
+log = logging.getLogger(__name__)
+
+_TRIES = 12
+_PAUSE_S = 0.02
+_KEY_CHARS = 255
+
+
+class Words:
+    """Says things to runs."""
+
+    def __init__(
+        self, bus: Bus, event_log: EventLog, ledger: Ledger, settle: Callable[[Loaded], Awaitable[None]]
+    ) -> None:
+        self._bus, self._events, self._ledger, self._settle = bus, event_log, ledger, settle
+        self._log = Log(bus)
+
+    async def say(self, command: Command) -> RunRecord:
+        """A message to a run. Again with the same key, nothing is said twice. Raises NotFound; IllegalTransition for a
+        run that has ended, or is to."""
+        key = command.key or new_token()
+        if len(key) > _KEY_CHARS or not key.isprintable():
+            raise InvalidInput(f"the key of a message has 1 to {_KEY_CHARS} printable characters", run=command.run)
+        word = Word(key=key, at=units.now(), by=command.by or None, content=command.value or NOTHING)
+        loaded, _ = await self._said(command.run, word)
+        return loaded.record
+
+    async def answer(self, run: str, answers: Sequence[Answer]) -> Loaded:
+        """Accepted answers to a run that a worker holds: the first answer to an interrupt counts. Raises
+        InterruptAnswered."""
+        loaded: Loaded | None = None
+        for answer in answers:
+            word = Word(key=f"{answer.key or new_token()}/{answer.id}", at=units.now(), answer=answer)
+            loaded, sequence = await self._said(run, word)
+            for other in await self._log.of(run, sequence):
+                if other.word.answer is not None and other.word.answer.id == answer.id:
+                    if not other.word.answer.mark.same(answer.mark):
+                        raise InterruptAnswered(
+                            f"interrupt {answer.id!r} of run {run} was answered before", run=run, interrupt=answer.id
+                        )
+                    break
+        assert loaded is not None
+        return loaded
+
+    async def _said(self, run: str, word: Word) -> tuple[Loaded, int]:
+        """The run, and the sequence under which its log has the word now."""
+        for _ in range(_TRIES):
+            loaded = await self._ledger.load(run)
+            self._require_live(run, loaded)
+            assert loaded is not None
+            before = await self._log.of(run)
+            sequence = next((one.sequence for one in before if _same(one.word, word)), 0)
+            if not sequence:
+                try:
+                    sequence = await self._events.append(run, "said", encode(word), loaded.sequence)
+                except (StaleFence, WriteInFlight) as error:
+                    log.debug("say to %s: %s", run, error)
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+            crash.point("coordinator.after-said")
+            return await self._told(loaded, sequence), sequence
+        raise Unavailable(f"run {run} could not be told: its state does not settle; try again", run=run)
+
+    def _require_live(self, run: str, loaded: Loaded | None) -> None:
+        if loaded is None:
+            raise NotFound(f"there is no run {run}", run=run)
+        status = loaded.record.status
+        if loaded.record.terminal or status is Status.CANCEL_REQUESTED:
+            raise IllegalTransition(
+                f"run {run} is {status}: nothing can be said to it any more", run=run, status=str(status)
+            )
+
+    async def _told(self, loaded: Loaded, sequence: int) -> Loaded:
+        """Has the word heard: by the worker that holds the run, or by waking the run."""
+        record = loaded.record
+        if record.status is Status.RUNNING and record.worker:
+            notice = Command(run=record.id, verb="said", sequence=sequence)
+            self._bus.publish(f"{self._bus.subjects.worker}.{record.worker}.notice", encode(notice))
+        return await self.look(record.id) or loaded if record.hears else loaded
+
+    async def look(self, run: str) -> Loaded | None:
+        """Takes into the record, or wakes the run for, what was said since its last attempt has read it."""
+        loaded = await self._ledger.load(run)
+        if loaded is None or loaded.record.status not in (Status.WAITING, *ASKING):
+            return loaded
+        record = loaded.record
+        found = [one.word for one in await self._log.of(run, after=record.heard)]
+        answers = _open_answers(record, [one.answer for one in found if one.answer is not None])
+        if answers:
+            applied = await self._ledger.apply(run, Resume(answers))
+        elif record.hears and any(one.answer is None for one in found):
+            applied = await self._ledger.apply(run, Wake("a message has come"))
+        else:
+            return loaded
+        if applied.verdict == "changed" and applied.loaded is not None:
+            await self._settle(applied.loaded)
+        return applied.loaded
+
+
+def _same(one: Word, other: Word) -> bool:
+    """Whether both are the same word: by their key, and of an answer also by what it says."""
+    if one.answer is not None and other.answer is not None:
+        return one.answer.mark.same(other.answer.mark)
+    return one.key == other.key and (one.answer is None) == (other.answer is None)
+
+
+def _open_answers(record: RunRecord, answers: Sequence[Answer]) -> list[Answer]:
+    """Of each open interrupt the first answer."""
+    open_ = {one.id for one in record.interrupts or ()}
+    found: dict[str, Answer] = {}
+    for answer in answers:
+        if answer.id in open_ and remembered(record, answer.id) is None:
+            found.setdefault(answer.id, answer)
+    return list(found.values())
