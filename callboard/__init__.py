@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         union,
     )
     from .actors.handler import ask, on
+    from .actors.heard import Heard
     from .actors.hook import DidNotHappen, Done, Happened, Unsure, hook
     from .actors.limit import Limit, Rate
     from .topics.errors import CallboardError
@@ -77,6 +78,7 @@ __all__ = [
     "GraphEvent",
     "GraphInterrupted",
     "Happened",
+    "Heard",
     "InterruptExpired",
     "InterruptRejected",
     "InvalidGraph",
@@ -131,6 +133,7 @@ _WHERE = {
     "GraphEvent": ".actors.graph",
     "GraphInterrupted": ".actors.graph",
     "Happened": ".actors.hook",
+    "Heard": ".actors.heard",
     "InterruptExpired": ".actors.answer",
     "InterruptRejected": ".actors.answer",
     "InvalidGraph": ".actors.graph",

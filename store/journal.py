@@ -100,6 +100,7 @@ class Journal:
             if entry.kind == "effect":
                 self.steps[entry.at] = entry
         elif entry.status != "started":
+            self.heard = max(self.heard, entry.heard)
             found = self.steps.setdefault(entry.at, entry)
             again = found.status == "failed" or found.kind == "child"
             if again and found.attempt < entry.attempt:

@@ -85,9 +85,7 @@ def decide(record: RunRecord, command: RunCommand, now: datetime) -> Decision:
             return _told(record, command, now)
         case Resume() | InterruptDue() | Escalate() | Unanswered():
             return answering.decide(record, command, now)
-        case Lost():
-            return _lost(record, command, now)
-        case Wake() | Due() | Redispatch():
+        case Lost() | Wake() | Due() | Redispatch():
             return _sent_on(record, command, now)
         case TakeTurn():
             after = turns.take_turn(record, command, now)
@@ -311,8 +309,10 @@ def _lost(record: RunRecord, lost: Lost, now: datetime) -> Decision:
     return queued(record, now, f"attempt {record.attempt} was lost: {lost.why}", losses=record.losses + 1)
 
 
-def _sent_on(record: RunRecord, command: Wake | Due | Redispatch, now: datetime) -> Decision:
+def _sent_on(record: RunRecord, command: Lost | Wake | Due | Redispatch, now: datetime) -> Decision:
     match command:
+        case Lost():
+            return _lost(record, command, now)
         case Wake():
             return _wake(record, command, now)
         case Due():

@@ -1,22 +1,27 @@
-"""`ctx.interrupt`: what a run asks, and gets answered."""
+"""`ctx.interrupt`: what a run asks, and gets answered. `ctx.heard` and `ctx.hear`: what is said to it unasked."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Coroutine, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
 import msgspec
 
-from ...topics import codec
+from ...store.words import Spoken
+from ...topics import codec, units
 from ...topics.messages import Answer as Given
-from ...topics.messages import Asked, Payload
+from ...topics.messages import Asked, Payload, Step, Word, encode
 from ..answer import Answer, Escalate, InterruptExpired, InterruptRejected
+from ..heard import Heard
 from .asking import Question
 from .outside import Outside
 from .parts import Parts
 
 T = TypeVar("T")
+_FOREVER_S = 86_400.0
 
 
 class Dialogue(Outside):
@@ -102,6 +107,85 @@ class Dialogue(Outside):
         if given.action in ("expire", "reject"):
             raise await refusal(self._parts, given)
         return codec.decode(await self._parts.blobs.value(given.value or Payload()), type_)
+
+    # -- what is said to it -------------------------------------------------------------------------------------
+
+    async def heard(self) -> list[Heard]:
+        """What was said to the run (`callboard say`) since this was last asked: each message once, in order; often
+        nothing. Journaled, so that every attempt hears the same at the same place."""
+        place, parts = self._place(), self._parts
+        parts.check()
+        found = parts.steps.recorded(place, "heard", "heard")
+        if found is None:
+            new = await parts.inbox.take()
+            found = await self._journaled(place, "heard", [one.word for one in new])
+        return await self._spoken(found)
+
+    @overload
+    async def hear(self) -> Heard: ...
+    @overload
+    async def hear(self, timeout: timedelta) -> Heard | None: ...
+    async def hear(self, timeout: timedelta | None = None) -> Heard | None:
+        """The next message that is said to the run; waits for it, for any time, holding no worker. None after
+        `timeout`."""
+        clock, place, parts = self._place(), self._place(), self._parts
+        parts.check()
+        found = parts.steps.recorded(place, "hear", "heard")
+        if found is None:
+            until = None if timeout is None else await self._until(clock, timeout)
+            new = await self._waited(until)
+            found = await self._journaled(place, "hear", [one.word for one in new], durable=True)
+        return next(iter(await self._spoken(found)), None)
+
+    async def _waited(self, until: datetime | None) -> list[Spoken]:
+        """The next message, or none when the time is up."""
+        inbox = self._parts.inbox
+        new = await inbox.take(1)
+        with self._parts.hold.for_message(), self._parts.hold.until(until) if until else contextlib.nullcontext():
+            while not new and (until is None or units.now() < until):
+                left = _FOREVER_S if until is None else max(0.0, (until - units.now()).total_seconds())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await inbox.more()
+                new = await inbox.take(1)
+        return new
+
+    async def _until(self, place: str, timeout: timedelta) -> datetime:
+        """When the waiting ends: from when it was first begun."""
+        parts = self._parts
+        found = parts.steps.recorded(place, "hear", "sleep")
+        if found is not None and found.until is not None:
+            return found.until
+        until = units.now() + timeout
+        entry = Step(
+            at=place, name="hear", attempt=parts.record.attempt, n=parts.writer.number(), kind="sleep", until=until
+        )  # fmt: skip
+        await parts.steps.note(entry)
+        return until
+
+    async def _journaled(self, place: str, name: str, words: list[Word], *, durable: bool = False) -> Step:
+        """The journal's entry. That nothing was said is written with whatever comes next."""
+        parts = self._parts
+        value = await parts.blobs.payload(encode(words)) if words else None
+        entry = Step(
+            at=place, name=name, attempt=parts.record.attempt, n=parts.writer.number(), kind="heard", value=value,
+            heard=parts.inbox.position if words else 0,
+        )  # fmt: skip
+        if words or durable:
+            await parts.steps.note(entry)
+        else:
+            parts.writer.put("step", entry, lazily=True)
+        return entry
+
+    async def _spoken(self, entry: Step) -> list[Heard]:
+        if entry.value is None:
+            return []
+        blobs = self._parts.blobs
+        found = []
+        for word in msgspec.json.decode(await blobs.value(entry.value), type=list[Word]):
+            content = codec.decode(await blobs.value(word.content or Payload()), Any)
+            found.append(Heard(content, word.by, word.at, word.key))
+        return found
 
 
 async def read(parts: Parts, given: Given, type_: Any) -> Answer:

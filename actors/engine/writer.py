@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 Entry = Step | Event | Artifact
 _Passing = Unavailable | WriteInFlight | StorageFull
+_LAZY = 100
+"""Entries that may wait for one that has to be written."""
 _FULL = 1000
 """Entries that may wait; above it `room` makes the writer's callers wait."""
 _PAUSE_S = 0.02
@@ -81,23 +83,24 @@ class Writer:
         """The number of the newest entry."""
         return self._n
 
-    def put(self, kind: str, entry: Entry) -> asyncio.Future[int]:
+    def put(self, kind: str, entry: Entry, *, lazily: bool = False) -> asyncio.Future[int]:
         """Queues an entry; the future gives the sequence of its message when it is stored, however long the broker is
-        away or full. Raises, by the future, StaleFence, PayloadTooLarge, BrokerError."""
-        return self._queue(kind, encode(entry))
+        away or full. `lazily`: it travels with the next entry of its kind, or before the next one of another, and need
+        not be stored before that. Raises, by the future, StaleFence, PayloadTooLarge, BrokerError."""
+        return self._queue(kind, encode(entry), lazily=lazily)
 
     def put_sheet(self, kind: str, sheet: Sheet) -> asyncio.Future[int]:
         """Like `put`, for what is a message of its own."""
         return self._queue(kind, sheet)
 
-    def _queue(self, kind: str, data: bytes | Sheet) -> asyncio.Future[int]:
+    def _queue(self, kind: str, data: bytes | Sheet, *, lazily: bool = False) -> asyncio.Future[int]:
         done: asyncio.Future[int] = self._loop.create_future()
         done.add_done_callback(_retrieved)
         if self._broken is not None:
             done.set_exception(self._broken)
             return done
         self._waiting.append(_Waiting(kind, data, done))
-        if not self._busy:
+        if not self._busy and not (lazily and len(self._waiting) < _LAZY):
             self._next()
         return done
 
@@ -108,6 +111,8 @@ class Writer:
 
     async def flush(self) -> None:
         """Waits until all entries are stored. Raises what made the first of them fail for good."""
+        if self._waiting and not self._busy and self._broken is None:
+            self._next()
         while self._busy:
             if self._waiting:
                 await asyncio.wait((self._waiting[-1].done,))

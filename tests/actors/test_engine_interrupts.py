@@ -29,7 +29,7 @@ from callboard.topics.errors import (
     InvalidAnswer,
     InvalidInput,
 )
-from callboard.topics.messages import Answer, Command, Payload, RunRecord, Status, encode
+from callboard.topics.messages import Answer, Command, Interrupt, Payload, RunRecord, Status, encode
 from tests.actors.company import Company, company, eventually, result_of
 from tests.support import invariants
 
@@ -85,7 +85,7 @@ async def strict(ctx: Context) -> str:
 @agent("hasty")
 async def hasty(ctx: Context, default: bool) -> Any:
     try:
-        more = {"default": 7} if default else {}
+        more: dict[str, Any] = {"default": 7} if default else {}
         return await ctx.interrupt("how many?", returns=int, expires=timedelta(milliseconds=200), **more)
     except InterruptExpired as error:
         return error.code
@@ -160,12 +160,19 @@ AGENTS = [
 @pytest.fixture
 async def troupe(settings: BrokerSettings, bus: Bus) -> AsyncIterator[Company]:
     DONE.clear()
-    async with company(settings, bus, AGENTS, coordinators=2) as found:
+    async with company(settings, bus, AGENTS, coordinators=2, lease_s=20.0, patience_s=0.2) as found:
         yield found
 
 
 def inline(value: Any) -> Payload:
     return Payload(json=msgspec.Raw(msgspec.json.encode(value)))
+
+
+def only(record: RunRecord) -> Interrupt:
+    """The open interrupt."""
+    assert record.interrupts is not None
+    assert len(record.interrupts) == 1
+    return record.interrupts[0]
 
 
 async def asking(troupe: Company, run: str, status: Status = Status.INPUT_REQUIRED) -> RunRecord:
@@ -175,10 +182,10 @@ async def asking(troupe: Company, run: str, status: Status = Status.INPUT_REQUIR
 async def test_a_run_goes_on_behind_the_answer_and_nothing_before_is_executed_again(troupe: Company) -> None:
     run = await troupe.submit("writer", "a title")
     record = await asking(troupe, run)
-    (one,) = record.interrupts or ()
+    one = only(record)
     assert (one.id, one.at, one.actions) == ("review", "1", ("respond", "approve", "edit", "reject"))
     assert (record.worker, record.lease) == (None, 0)
-    assert await troupe.waiting_messages(troupe.bus.subjects.work_stream) == 0
+    await eventually(lambda: _no_work(troupe))
     await troupe.submitter.resume(
         run, [Answer(id="review", action="edit", value=inline({"text": "better", "words": 1}))]
     )
@@ -187,6 +194,10 @@ async def test_a_run_goes_on_behind_the_answer_and_nothing_before_is_executed_ag
     assert (record.attempt, record.interrupts, record.answers) == (2, None, None)
     assert {f"{run} write": 1, f"{run} publish": 1} == DONE
     await invariants.check(troupe.bus, [run])
+
+
+async def _no_work(troupe: Company) -> bool:
+    return await troupe.waiting_messages(troupe.bus.subjects.work_stream) == 0
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -208,7 +219,7 @@ async def test_what_stays_open_is_asked_again_without_a_second_record(troupe: Co
     await troupe.submitter.resume(run, [Answer(id="right", value=inline(2))])
     await eventually(lambda: DONE[f"{run} right"])
     record = await asking(troupe, run)
-    assert (record.interrupts or ())[0] == (before.interrupts or ())[0]
+    assert only(record) == (before.interrupts or [])[0]
     assert [one.id for one in record.interrupts or ()] == ["left"]
     assert ([one.id for one in record.answered or ()], record.answers) == (["right"], None)
 
@@ -347,7 +358,7 @@ async def test_an_agent_s_useless_answer_leaves_the_question_to_people(troupe: C
     await asking(troupe, run)
     await eventually(useless)
     await troupe.submitter.escalate(run, to="boss", by="ann", reason="hard")
-    (one,) = (await asking(troupe, run)).interrupts or ()
+    one = only(await asking(troupe, run))
     assert (one.to, [step.by for step in one.escalated or ()]) == ("boss", ["clock", "ann"])
     await troupe.submitter.resume(run, [Answer(value=inline(3), by="boss")])
     assert result_of(await troupe.ended(run)) == 3

@@ -29,6 +29,13 @@ def asks(*names: str, **fields: Any) -> list[Interrupt]:
     return [Interrupt(id=name, at=f"at {name}", created_at=NOW, **fields) for name in names]
 
 
+def only(record: RunRecord) -> Interrupt:
+    """The open interrupt."""
+    assert record.interrupts is not None
+    assert len(record.interrupts) == 1
+    return record.interrupts[0]
+
+
 def value(text: str) -> Payload:
     return Payload(json=msgspec.Raw(text.encode()))
 
@@ -139,15 +146,15 @@ def test_it_is_passed_on_by_the_clock_and_by_hand() -> None:
     record = asked("a", to="clerk", escalations=steps)
     assert Timer(RUN, "interrupt_due", NOW + HOUR) in owed(record)
     record = changed(record, InterruptDue(NOW + HOUR))
-    (one,) = record.interrupts or ()
+    one = only(record)
     assert (one.to, one.due_at, record.status) == ("boss", NOW + 2 * HOUR, Status.INPUT_REQUIRED)
     record = changed(record, InterruptDue(NOW + 2 * HOUR))
-    (one,) = record.interrupts or ()
+    one = only(record)
     assert [(step.to, step.agent, step.by) for step in one.escalated or ()] == [
         ("boss", None, "clock"), (None, "judge", "clock"),
     ]  # fmt: skip
     assert AskAgents(RUN) in owed(record)
-    record = changed(record, Unanswered((one.escalated or ())[1].run or "", "it failed"))
+    record = changed(record, Unanswered((one.escalated or [])[1].run or "", "it failed"))
     assert AskAgents(RUN) not in owed(record)
     record = changed(record, Escalate("a", to="queen", by="boss"))
     assert refused(record, Escalate("a", to="queen", by="boss")) == "applied"

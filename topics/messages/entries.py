@@ -44,6 +44,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a claimed effect: the hook that finds out whether it happened, if it is one that needs no code around it."""
     by: Literal["call", "hook", "person"] | None = None
     """Of a settled effect: who says so."""
+    heard: int = 0
+    """Of `heard`: stream sequence up to which the code has been given what was said; `value` is a list of Word."""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
