@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from ..agent import Agent, Retry
+from .agents import AgentOptions, graph_agent
 from .cache import Cache
 from .compiled import Compiled, Join
 from .compiling import Draft, compiled
 from .errors import InvalidNode
+from .ground import Durability
 from .local import Execution
 from .mapping import AgentMapping, Gives, Takes, graph_mapping
 from .memory import Memory
 from .mermaid import mermaid
-from .node import NO_RETRY, Node, made_node
+from .node import NO_RETRY, Node, NodeOptions, made_node
 from .schema import Schema
 from .svg import svg
 from .watching import GraphEvent
@@ -71,25 +73,16 @@ class Graph(Generic[S]):
     @overload
     def node(self, name: F, /) -> F: ...
     @overload
-    def node(self, name: str | None = None, fn: None = None, **options: Any) -> Callable[[F], F]: ...
+    def node(self, name: str | None = None, fn: None = None, **options: Unpack[NodeOptions]) -> Callable[[F], F]: ...
     @overload
-    def node(self, name: str, fn: Callable[..., Any] | Agent[Any] | Graph[Any], **options: Any) -> Graph[S]: ...
+    def node(
+        self, name: str, fn: Callable[..., Any] | Agent[Any] | Graph[Any] | Compiled, **options: Unpack[NodeOptions]
+    ) -> Graph[S]: ...
     def node(self, name: Any = None, fn: Any = None, **options: Any) -> Any:
         """Adds a node: a function `(state)` or `(state, ctx)`, sync or async, an `Agent` (a child run), or a `Graph`.
 
         Also a decorator, `@graph.node` or `@graph.node("name", ...)`. A function returns a dict of the channels that
-        change, a `Command`, or None. Options:
-
-        - `retries: Retry`, `timeout: timedelta`: of one execution of the node; each try has a fresh copy of the state
-        - `cache: Cache`: results by a key of the state
-        - `deferred`: waits until nothing else is planned
-        - `interrupt_before`, `interrupt_after`: the run stops until somebody answers
-        - `on`: channels; the node runs after a superstep that wrote to one of them
-        - `goes`: where its `Command`s and `Send`s may lead
-        - `was`: former names, for checkpoints that were written under them
-        - `inline`: a sync function that is quick is called in the loop, not in a thread
-        - `takes`, `gives`: of an agent or a subgraph, what goes in and what comes out (see `AgentMapping` and
-          `GraphMapping`)"""
+        change, a `Command`, or None. Options: see `NodeOptions`."""
         if callable(name) and not isinstance(name, str) and fn is None:
             self._add(name.__name__, name, **options)
             return name
@@ -232,10 +225,20 @@ class Graph(Generic[S]):
         base = after.snapshot() if after is not None else None
         return Execution(self.compile(), Memory(base=base), threads=threads)
 
-    def stream(self, input: Any = None) -> AsyncIterator[GraphEvent]:
+    def stream(self, input: Any = None) -> AsyncGenerator[GraphEvent, None]:
         """What happens while the graph runs in this process; see `GraphEvent`."""
         execution: Execution[S] = self.execution()
         return execution.stream(input)
+
+    # -- running on workers -------------------------------------------------------------------------------------
+
+    def agent(self, name: str, *, durability: Durability = "sync", **options: Unpack[AgentOptions]) -> Agent[Any]:
+        """The graph as an agent that workers carry out: each superstep is a checkpoint in the log of its run.
+
+        `durability`: "sync" (a superstep begins when the one before it is durable), "async" (a few may be lost by a
+        crash), "exit" (only the end and questions are kept). The options are those of `@agent`. Input: some channels;
+        result: the final state, or `output`."""
+        return graph_agent(self.compile(), name, durability, options)
 
     # -- drawing ------------------------------------------------------------------------------------------------
 

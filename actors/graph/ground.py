@@ -20,6 +20,7 @@ How an execution goes on a ground, in this order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -182,6 +183,10 @@ class Ground(Protocol):
 class Host(Protocol):
     """What the `ctx` of an attempt offers a graph agent's function. That function returns the graph's result, raises
     what a node raised, or lets `Unanswered` pass, which ends the attempt as one that waits for answers."""
+
+    @property
+    def threads(self) -> Executor | None:
+        """Where sync nodes run; None: the loop's own threads."""
 
     def ground(self, shape: Shape, durability: Durability) -> Ground:
         """The ground of the run's root graph."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
@@ -56,7 +56,7 @@ class Execution(Generic[S]):
         result: S = self.graph.schema.result(final.values, self.graph.output_type)
         return result
 
-    async def stream(self, input: Any = None) -> AsyncIterator[GraphEvent]:
+    async def stream(self, input: Any = None) -> AsyncGenerator[GraphEvent, None]:
         """What happens, as it happens; the last event is `ended` or `interrupted`. An error is raised after the events
         before it. Leaving the loop early stops the execution; it can go on later."""
         queue: asyncio.Queue[Any] = asyncio.Queue()

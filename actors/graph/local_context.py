@@ -7,6 +7,7 @@ import logging
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
@@ -137,6 +138,11 @@ class LocalContext:
             data = codec.encode(await agent.fn(*args))
             self._host.memory.done[place] = (name, data)
         return codec.decode(data, type_)
+
+    @property
+    def threads(self) -> Executor | None:
+        """Where sync nodes of a graph agent run."""
+        return None
 
     def ground(self, shape: Shape, durability: Durability) -> MemoryGround:
         """For a graph agent that is called here: its snapshots lie below the caller's."""

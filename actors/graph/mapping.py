@@ -11,14 +11,14 @@ from .compiled import Compiled
 from .errors import InvalidNode
 from .ground import Snapshot
 from .messages import Remove, id_of, messages
-from .reducers import append, maximum, merge, union
+from .reducers import add, append, maximum, merge, union
 from .schema import Schema
 
 Takes = str | Mapping[str, str] | Callable[[Any], Any] | None
 Gives = str | Mapping[str, str] | Callable[[Any], Any] | None
 
-_REPEATABLE = (append, merge, maximum, union, messages)
-"""Reducers to which a part's outcome can be handed without counting twice what was handed in."""
+_REPEATABLE = (add, append, merge, maximum, union, messages)
+"""Reducers of which it is known what to hand up, so that what was handed in does not count twice."""
 
 
 def field(state: Any, name: str) -> Any:
@@ -99,6 +99,8 @@ def _news(channel: Channel, before: Any, after: Any) -> Any:
     """What has come about between both, as an update of our channel."""
     if before == after:
         return _SAME
+    if channel.reducer is add:
+        return after - before if isinstance(after, (int, float)) else after[len(before) :]
     if not channel.grows or not isinstance(before, list):
         return after
     if after[: len(before)] == before:

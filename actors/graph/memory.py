@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -11,6 +12,7 @@ from .ground import Question, Said, Shape, Snapshot, Task, Unanswered, Writes
 from .local_context import LocalContext, LocalHost, mismatch
 from .watching import below
 
+_CALL = re.compile(r".*#\d+/")
 _NONE: Mapping[str, Writes] = {}
 
 
@@ -37,18 +39,22 @@ class Memory:
 
     def answer(self, place: str, question: Question) -> Any:
         """The answer to the question of this place. Raises Unanswered, JournalMismatch, InvalidInput."""
-        name = question.id or place
-        before = self.asked.setdefault(place, name)
-        if before != name:
-            raise mismatch(place, f"interrupt {before!r}", f"interrupt {name!r}")
+        name = self.asked.get(place)
+        if name is None:
+            name = self.asked[place] = self._name(place, question.id or place)
+        elif name not in (question.id or place, place):
+            raise mismatch(place, f"interrupt {name!r}", f"interrupt {question.id or place!r}")
         if name in self.answers:
             return self.answers[name]
-        if sum(one == name for one in self.asked.values()) > 1:
-            raise InvalidInput(
-                f"interrupt id {name!r} is asked twice: add what differs, such as a number", interrupt=name
-            )
         self.open[name] = question
         raise Unanswered(question)
+
+    def _name(self, place: str, id: str) -> str:
+        """The id, unless another run of the tree has used it: then the place."""
+        others = [one for one, name in self.asked.items() if name == id and one != place]
+        if any(_run(one) == _run(place) for one in others):
+            raise InvalidInput(f"interrupt id {id!r} is asked twice: add what differs, such as a number", interrupt=id)
+        return place if others else id
 
     def history(self, namespace: str = "") -> list[Snapshot]:
         """All snapshots of a namespace, oldest first, with their ids."""
@@ -78,6 +84,12 @@ class Memory:
             said=list(self.said),
             base=self.base,
         )
+
+
+def _run(place: str) -> str:
+    """The part of a place that names the call of an agent in which it lies; empty in the root's own code."""
+    found = _CALL.match(place)
+    return found[0] if found else ""
 
 
 class MemoryDesk:

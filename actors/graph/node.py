@@ -8,11 +8,11 @@ import functools
 import inspect
 import random
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from ...topics import codec
 from ..agent import Retry
@@ -88,6 +88,33 @@ class Node:
             return fn(*args)
         call = functools.partial(contextvars.copy_context().run, fn, *args)
         return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+
+class NodeOptions(TypedDict, total=False):
+    """What may be said about a node."""
+
+    retries: Retry
+    """Of one execution; each try has a fresh copy of the state. Default: one try."""
+    timeout: timedelta | None
+    """Of one try. A sync function goes on in its thread after that."""
+    cache: Cache | Callable[[Any], str] | None
+    """Results by a key of the state."""
+    deferred: bool
+    """Waits until nothing else is planned."""
+    interrupt_before: bool
+    interrupt_after: bool
+    """The run stops there until somebody answers."""
+    on: Sequence[str]
+    """Channels: the node runs after a superstep that wrote to one of them."""
+    goes: Sequence[str] | None
+    """Where its `Command`s may lead."""
+    was: Sequence[str]
+    """Former names, for checkpoints that were written under them."""
+    inline: bool
+    """A sync function that is quick: called in the loop, not in a thread."""
+    takes: str | Mapping[str, str] | Callable[[Any], Any] | None
+    gives: str | Mapping[str, str] | Callable[[Any], Any] | None
+    """Of an agent or a subgraph, what goes in and what comes out; see `AgentMapping` and `GraphMapping`."""
 
 
 def backoff(retries: Retry, tries: int) -> float:

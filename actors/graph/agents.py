@@ -1,0 +1,52 @@
+"""A graph as an agent: the function that drives the engine on the ground that an attempt provides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, TypedDict
+
+from ..agent import Agent, Retry, agent
+from ..limit import Limit, Rate
+from .compiled import Compiled
+from .engine import Engine
+from .form import Form
+from .ground import Durability, Host
+
+
+class AgentOptions(TypedDict, total=False):
+    """What `@agent` takes besides the name."""
+
+    topics: Sequence[str]
+    retries: Retry
+    timeout: timedelta | None
+    deadline: timedelta | None
+    wait_timeout: timedelta | None
+    limit: Limit | None
+    rate: Rate | None
+    version: str
+    description: str | None
+
+
+def graph_agent(graph: Compiled, name: str, durability: Durability, options: AgentOptions) -> Agent[Any]:
+    """The agent that executes this graph. Its input is a part of the state, its result the final one."""
+    form = Form(graph)
+
+    async def drive(ctx: Host, input: Any) -> Any:
+        engine = Engine(graph, ctx.ground(form, durability), threads=ctx.threads)
+        final = await engine.run(input)
+        return graph.schema.result(final.values, graph.output_type)
+
+    drive.__annotations__ = {
+        "ctx": Any,
+        "input": graph.input_type or _some(f"{name}_input", graph),
+        "return": graph.output_type or _some(f"{name}_state", graph),
+    }
+    drive.__doc__ = f"The graph {graph.name}."
+    return agent(name, **options)(drive)
+
+
+def _some(title: str, graph: Compiled) -> Any:
+    """Some channels of the state, as a class: the ends of a graph need not have a value in each."""
+    fields = {name: channel.type_ for name, channel in graph.schema.channels.items()}
+    return TypedDict(title, fields, total=False)  # type: ignore[operator]  # the names are known at run time only
