@@ -91,5 +91,6 @@ class Actor:
         return []
 
     def beat(self) -> dict[str, Any]:
-        """Fields that this actor adds to the host's heartbeat (`WorkerInfo`); lists of several actors are joined."""
+        """Fields that this actor adds to the host's heartbeat (`WorkerInfo`); lists of several actors are joined,
+        figures in dicts added up."""
         return {}

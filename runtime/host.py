@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -133,8 +134,15 @@ class Host:
         }
         for actor in self._actors:
             for name, value in actor.beat().items():
-                beat[name] = [*beat.get(name, []), *value] if isinstance(value, list) else value
+                beat[name] = _joined(beat.get(name), value)
         return beat
+
+
+def _joined(before: Any, value: Any) -> Any:
+    """What two actors say: lists one after the other, figures added up."""
+    if isinstance(value, list):
+        return [*(before or []), *value]
+    return dict(Counter(before or {}) + Counter(value)) if isinstance(value, dict) else value
 
 
 def _version() -> str:

@@ -8,6 +8,7 @@ a C extension that keeps the interpreter lock; then the lease runs out, and the 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 import threading
@@ -17,6 +18,7 @@ from ..topics.bus import Bus
 from ..topics.client import Message
 from ..topics.config import BrokerSettings
 from ..topics.errors import CallboardError
+from ..topics.ids import new_token
 from .config import RuntimeSettings
 from .stall import StallWatch
 
@@ -24,6 +26,35 @@ log = logging.getLogger(__name__)
 
 _PROGRESS = b"+WPI"
 _STOP_S = 3.0
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_UNRENEWED = 2 / 3
+"""The part of a lease that counts before the first renewal, which is due after a third: the message was under way for
+a while before it was taken."""
+
+
+class Held:
+    """One lease. Times are those of a clock that goes on while the machine sleeps."""
+
+    __slots__ = ("_good_until", "_lease_s", "run")
+
+    def __init__(self, run: str, lease_s: float) -> None:
+        self.run = run
+        self._lease_s = lease_s
+        self._good_until = _clock() + lease_s * _UNRENEWED
+
+    def good(self) -> bool:
+        """Whether it was renewed in time ever since it was taken, and the broker has said so."""
+        return _clock() <= self._good_until
+
+    def renewed(self, sent: float) -> None:
+        """The broker has taken the renewal that was sent then. One that it took too late brings nothing back: the
+        message may have been delivered to somebody else in between."""
+        if self.good():
+            self._good_until = max(self._good_until, sent + self._lease_s)
+
+
+def _clock() -> float:
+    return time.clock_gettime(_CLOCK)
 
 
 class LeaseKeeper:
@@ -31,7 +62,10 @@ class LeaseKeeper:
 
     def __init__(self, broker: BrokerSettings, settings: RuntimeSettings) -> None:
         self._broker, self._settings = broker, settings
-        self._held: dict[str, str] = {}
+        self._held: dict[str, Held] = {}
+        self._asked: dict[str, tuple[Held, float]] = {}
+        self._numbers = itertools.count()
+        self._inbox = ""
         self._present: tuple[str, bytes] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -42,9 +76,10 @@ class LeaseKeeper:
 
     # -- what others call ---------------------------------------------------------------------------------------
 
-    def add(self, reply_subject: str, run: str) -> None:
+    def add(self, reply_subject: str, run: str) -> Held:
         """Keeps the message that is acknowledged on `reply_subject`, for `run`, until `remove`."""
-        self._held[reply_subject] = run
+        held = self._held[reply_subject] = Held(run, self._settings.lease_s)
+        return held
 
     def remove(self, reply_subject: str) -> None:
         """Keeps it no longer. Call it before the acknowledgement."""
@@ -113,6 +148,7 @@ class LeaseKeeper:
     async def _serve(self) -> None:
         bus = await self._connect()
         try:
+            await self._listen(bus)
             await self._renew(bus)
         finally:
             await bus.close()
@@ -126,6 +162,16 @@ class LeaseKeeper:
                 log.info("lease connection: %s; trying again", error)
             await asyncio.sleep(delay * (1 + random.random()))
             delay = min(delay * 2, 2.0)
+
+    async def _listen(self, bus: Bus) -> None:
+        self._inbox = f"_INBOX.{new_token(20)}"
+        while True:
+            try:
+                await bus.subscribe(f"{self._inbox}.*", self._taken)
+                return
+            except CallboardError as error:
+                log.info("lease connection: %s; trying again", error)
+            await asyncio.sleep(0.1)
 
     async def _renew(self, bus: Bus) -> None:
         every = self._settings.lease_s / 3
@@ -159,6 +205,17 @@ class LeaseKeeper:
         return True
 
     def _renew_all(self, bus: Bus) -> None:
-        for reply in list(self._held):
-            bus.publish(reply, _PROGRESS)
+        now = _clock()
+        for number in [one for one, (_, sent) in self._asked.items() if now - sent > self._settings.lease_s]:
+            del self._asked[number]
+        for reply, held in list(self._held.items()):
+            number = str(next(self._numbers))
+            self._asked[number] = (held, now)
+            bus.publish(reply, _PROGRESS, reply=f"{self._inbox}.{number}")
             self.renewals += 1
+
+    def _taken(self, message: Message) -> None:
+        """The broker has taken a renewal."""
+        held, sent = self._asked.pop(message.subject.rpartition(".")[2], (None, 0.0))
+        if held is not None:
+            held.renewed(sent)

@@ -17,7 +17,7 @@ from ...store.log import EventLog
 from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import Message
-from ...topics.errors import CallboardError, IllegalTransition, InvalidInput, InvalidMessage, Unavailable
+from ...topics.errors import CallboardError, IllegalTransition, InvalidInput, InvalidMessage, StaleFence, Unavailable
 from ...topics.ids import require_run_id
 from ...topics.messages import (
     ChildrenReply,
@@ -42,6 +42,7 @@ from ...topics.subjects import require_token
 from ...topics.units import nanoseconds
 from ..actor import Actor, QueueSource, RpcSource, SignalSource, Source
 from ..context import ActorContext
+from ..refusals import Refusals
 from .carrier import Carrier
 from .commands import Commands, StillWaiting, parse
 from .fires import Fires
@@ -105,11 +106,16 @@ class Coordinator(Actor):
         self._commands.serve("retry", lambda command: retrying.retry(command.run))
         self._unserved = Unserved(bus, self._liveness.served, unserved_after_s, self._ledger.apply)
         self._dead = DeadLetters(bus)
+        self._refusals = Refusals()
 
     @property
     def name(self) -> str:
         """`coordinator`."""
         return "coordinator"
+
+    def beat(self) -> dict[str, Any]:
+        """Late writes that it has refused."""
+        return {"refused": self._refusals.counts}
 
     async def started(self, ctx: ActorContext) -> None:
         """Reads the registrations."""
@@ -216,7 +222,10 @@ class Coordinator(Actor):
 
     async def _on_children(self, message: Message) -> None:
         try:
-            reply = await self._intake.children(_parsed(_decode_children, message, "children request"))
+            request = _parsed(_decode_children, message, "children request")
+            reply = await self._intake.children(request)
+            if reply.error is not None and reply.error.code == StaleFence.code:
+                self._refusals.note("child", request.parent, request.attempt)
         except CallboardError as error:
             reply = ChildrenReply(error=info_of(error))
         crash.point("coordinator.before-children-reply")
@@ -289,6 +298,8 @@ class Coordinator(Actor):
         self._liveness.ended(outcome.worker, outcome.run)
         status = applied.loaded.record.status if applied.loaded else None
         accepted = applied.verdict in ("changed", "applied")
+        if not accepted:
+            self._refusals.note("outcome", outcome.run, outcome.attempt)
         return OutcomeVerdict(run=outcome.run, verdict="accepted" if accepted else "stale", status=status)
 
     def _answer(self, message: Message, data: bytes) -> None:

@@ -5,6 +5,7 @@ attempt ── context ── parts ─┬─ places      where in the code an o
                              ├─ effects     what is done outside: claimed, settled, unknown; undone by `undo`
                              ├─ asking      interrupts: questions that outlive the attempt (`dialogue` asks them)
                              ├─ children    child runs
+                             ├─ tenure      whether the run is still this attempt's
                              ├─ hold        durable waits, and when to let go of the worker
                              └─ writer      fenced writes
 """
@@ -23,6 +24,7 @@ from .errors import (
 )
 from .kin import Child
 from .place import number_branches
+from .tenure import Lease
 from .thread import Said, ThreadHandle
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Context",
     "EngineError",
     "JournalMismatch",
+    "Lease",
     "Said",
     "StepFailed",
     "StepProcessFailed",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import datetime
@@ -24,31 +23,31 @@ from ...topics.errors import CallboardError, StaleFence
 from ...topics.messages import CancelOrder, ErrorInfo, Grant, Interrupt, Outcome, Payload, Status, UnknownEffect
 from ..agent import Agent, Terminal
 from ..publication import publication
+from ..refusals import Refusals
 from .asking import Asking
 from .caller import Caller, quitting
 from .children import Children
 from .context import Context
 from .effects import EffectCalls
-from .errors import AttemptEnded, StepFailed
+from .errors import AttemptEnded
 from .hold import Hold
 from .inbox import Inbox
 from .isolation import Isolation
 from .memory import Memory
 from .parts import Parts
 from .place import Places
-from .steps import Steps, failure, fatal_places
+from .steps import Steps, ended_by, failure
+from .tenure import Lease, Tenure
 from .tracing import attempt_ended, attempt_span
 from .undo import Undo, current
 from .writer import Writer
 
 log = logging.getLogger(__name__)
 
-_TRACE_CHARS = 4000
 _STOP_S = 5.0
 """How long an agent's code may take to end after its attempt was ended; after that it is left behind, fenced off."""
 _FLUSH_S = 2.0
 _BUSY_PATIENCE_S = 0.02
-_PLACES = 100
 
 
 class Attempt:
@@ -64,6 +63,8 @@ class Attempt:
         known: dict[str, Agent[Any]],
         threads: Executor,
         processes: asyncio.Semaphore,
+        lease: Lease,
+        refusals: Refusals,
         crowded: Callable[[], bool],
         patience_s: float,
         worker: str,
@@ -75,12 +76,14 @@ class Attempt:
         self._log = EventLog(bus)
         self._crowded, self._patience_s = crowded, patience_s
         self._interrupted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._writer = Writer(self._log, self.record.id, grant.fence, bus.inline_limit * 2, self._lost)
+        self._refusals = refusals
+        self._writer = Writer(self._log, self.record.id, grant.fence, bus.inline_limit * 2, self._lost, self._refused)
         self._hold = Hold(self._patience, lambda: self.interrupt("suspended"))
         fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
         self._logger = logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields)
-        self._isolation = Isolation(processes, self._logger)
-        self._children = Children(bus, self._log, self.record, self._hold, self._lost)
+        self.tenure = Tenure(lease, self._log, self.record.id, grant.fence, self._lost)
+        self._isolation = Isolation(processes, self._logger, self.tenure)
+        self._children = Children(bus, self._log, self.record, self._hold, self._lost, self._refused)
         self._parts: Parts | None = None
         self._work_task: asyncio.Task[Outcome | None] | None = None
         self._waits: list[list[str]] = []
@@ -124,6 +127,9 @@ class Attempt:
     def _lost(self, error: BaseException) -> None:
         log.info("run %s attempt %d is owned by somebody else now: %s", self.record.id, self.record.attempt, error)
         self.interrupt("lost")
+
+    def _refused(self, kind: str) -> None:
+        self._refusals.note(kind, self.record.id, self.record.attempt)
 
     def _patience(self) -> float:
         return _BUSY_PATIENCE_S if self._crowded() else self._patience_s
@@ -193,7 +199,7 @@ class Attempt:
 
     def _assemble(self, begun: Beginning, checkpoints: Checkpoints) -> Parts:
         places, journal = Places(), begun.journal
-        call, record = Caller(self._threads), self.record
+        call, record = Caller(self._threads, self.tenure), self.record
         steps = Steps(journal, self._writer, self._blobs, self._hold, call, record, places, self._covers)
         effects = EffectCalls(
             steps, call, journal, self._writer, self._blobs, self._hold, record, places, self._covers
@@ -216,6 +222,8 @@ class Attempt:
             threads=Threads(self._bus),
             places=places,
             isolation=self._isolation,
+            tenure=self.tenure,
+            refused=self._refused,
             known=self._known,
             logger=self._logger,
             publish=self._publish,
@@ -247,24 +255,7 @@ class Attempt:
         return self._agent.retries.covers(error)
 
     def _failure(self, error: BaseException) -> ErrorInfo:
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        text = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
-        info = failure(error, text)
-        cause = error
-        while isinstance(cause, StepFailed) and cause.__cause__ is not None:
-            cause = cause.__cause__
-        details, places = dict(info.details or {}), fatal_places(error)
-        if places:
-            details |= {"attempt": self.record.attempt, "failed_steps": places[:_PLACES]}
-        return ErrorInfo(
-            code=info.code,
-            message=info.message,
-            type=info.type,
-            retryable=self._covers(cause),
-            traceback=info.traceback or text,
-            details=details or None,
-        )
+        return ended_by(error, self.record.attempt, self._covers)
 
     async def _stop(self, work: asyncio.Task[Outcome | None], why: str) -> Outcome | None:
         """Waits for the end of the agent's code, which was cancelled, and says what became of the attempt. What the

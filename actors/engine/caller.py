@@ -13,6 +13,9 @@ from typing import Any
 
 from ..agent import Terminal
 from .errors import StepTimeout
+from .tenure import Tenure
+
+_DOUBT = object()
 
 
 def quitting(error: SystemExit | KeyboardInterrupt) -> str:
@@ -23,11 +26,13 @@ def quitting(error: SystemExit | KeyboardInterrupt) -> str:
 class Caller:
     """`await caller(name, fn, args, kwargs, timeout)` gives what the function returns.
 
-    Raises what it raises; Terminal for a `sys.exit` or KeyboardInterrupt, StepTimeout when it takes longer than
+    With a tenure nothing is called once the run is somebody else's: AttemptEnded is raised. Otherwise raises what the
+    function raises; Terminal for a `sys.exit` or KeyboardInterrupt, StepTimeout when it takes longer than
     `timeout`: a sync function goes on in its thread after that."""
 
-    def __init__(self, threads: Executor) -> None:
-        self._threads = threads
+    def __init__(self, threads: Executor, tenure: Tenure | None = None) -> None:
+        self._threads, self._tenure = threads, tenure
+        self._sure: Callable[[], bool] = tenure.sure if tenure is not None else lambda: True
 
     async def __call__(
         self,
@@ -50,9 +55,24 @@ class Caller:
             raise
 
     async def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sure = self._sure()
+        if not sure:
+            await self.confirm()
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
             return await fn(*args, **kwargs)
-        context = contextvars.copy_context()
-        call = functools.partial(context.run, fn, *args, **kwargs)
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        call = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._threads, self._if_sure, call) if sure else _DOUBT
+        if result is _DOUBT:
+            await self.confirm()
+            result = await loop.run_in_executor(self._threads, call)
         return await result if isinstance(result, Awaitable) else result
+
+    async def confirm(self) -> None:
+        """Makes sure that the attempt still holds its run, if that is in doubt. Raises AttemptEnded."""
+        if self._tenure is not None:
+            await self._tenure.confirm()
+
+    def _if_sure(self, call: Callable[[], Any]) -> Any:
+        """Calls it, unless it has waited for its thread for so long that the lease is in doubt."""
+        return call() if self._sure() else _DOUBT

@@ -107,8 +107,10 @@ class Children:
     """Starts children and knows which have ended."""
 
     def __init__(
-        self, bus: Bus, event_log: EventLog, record: RunRecord, hold: Hold, lost: Callable[[BaseException], None]
-    ) -> None:
+        self, bus: Bus, event_log: EventLog, record: RunRecord, hold: Hold, lost: Callable[[BaseException], None],
+        refused: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._refused = refused
         self._bus, self._log, self._record, self._hold, self._lost = bus, event_log, record, hold, lost
         self._ended: dict[str, ChildState] = {}
         self._waiting: dict[str, asyncio.Future[ChildState]] = {}
@@ -184,6 +186,7 @@ class Children:
                     if not future.done():
                         future.set_exception(error)
                 if isinstance(error, StaleFence):
+                    self._refused("child")
                     self._lost(error)
                 continue
             for (_, future), state in zip(batch, states, strict=True):

@@ -177,6 +177,7 @@ class EffectCalls:
             error = ErrorInfo(code="attempt_ended", message="the attempt was ended before the call")
             self._queue(self._entry(claim.at, call, "failed", error=error))
             raise
+        await self._call.confirm()
 
     async def _fly(self, place: str, call: Call) -> tuple[Step, BaseException | None]:
         """Calls the function and settles the effect, whatever becomes of the attempt meanwhile."""

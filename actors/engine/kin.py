@@ -81,6 +81,7 @@ class Kin(Stepping):
     async def _start(self, place: str, agent: str, data: bytes, options: ChildOptions, *, detached: bool) -> ChildState:
         parts = self._parts
         parts.check()
+        await parts.tenure.confirm()
         require_valid(options, parts.record, detached)
         run, title = child_run_id(parts.record.id, place), f"call:{agent}"
         known = parts.steps.recorded(place, title, "child")

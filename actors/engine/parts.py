@@ -23,6 +23,7 @@ from .isolation import Isolation
 from .memory import Memory
 from .place import Places
 from .steps import Steps
+from .tenure import Tenure
 from .writer import Writer
 
 
@@ -44,6 +45,8 @@ class Parts:
     threads: Threads
     places: Places
     isolation: Isolation
+    tenure: Tenure
+    refused: Callable[[str], None]
     logger: logging.LoggerAdapter[logging.Logger]
     publish: Callable[[str, bytes, str | None], Awaitable[int]]
     known: dict[str, Agent[Any]]

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import random
 import time
+import traceback
 import typing
 import weakref
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from ...topics.errors import CallboardError
 from ...topics.messages import ErrorInfo, Payload, RunRecord, Step, encode
 from ..agent import Retry
 from .caller import Caller
-from .errors import JournalMismatch, StepFailed
+from .errors import AttemptEnded, JournalMismatch, StepFailed
 from .hold import Hold
 from .place import Places
 from .writer import Writer
@@ -33,6 +34,8 @@ _LONG_S = 1.0
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _MESSAGE_CHARS = 2000
 _DETAILS_BYTES = 4000
+_TRACE_CHARS = 4000
+_PLACES = 100
 NO_RETRY = Retry(max_attempts=1)
 
 _types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -55,14 +58,14 @@ def result_type(fn: Callable[..., Any]) -> Any:
     return found
 
 
-def failure(error: BaseException, traceback: str | None = None) -> ErrorInfo:
+def failure(error: BaseException, trace: str | None = None) -> ErrorInfo:
     """An exception of the author's code as data; what a failed step or child says is passed on. Bounded in size."""
     if isinstance(error, StepFailed):
         return error.error
     info = info_of(error)
     if not isinstance(error, CallboardError):
         info = ErrorInfo(
-            code="exception", message=info.message or type(error).__name__, type=info.type, traceback=traceback
+            code="exception", message=info.message or type(error).__name__, type=info.type, traceback=trace
         )
     details = info.details if len(encode(info.details)) <= _DETAILS_BYTES else None
     return msgspec.structs.replace(info, message=info.message[:_MESSAGE_CHARS], details=details)
@@ -98,6 +101,23 @@ def fatal_places(error: BaseException | None) -> list[str]:
     if isinstance(error, BaseExceptionGroup):
         return [place for one in error.exceptions for place in fatal_places(one)]
     return fatal_places(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
+
+
+def ended_by(error: BaseException, attempt: int, covers: Callable[[BaseException], bool]) -> ErrorInfo:
+    """What the attempt says that ended with this error. `covers`: whether it is worth another one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    text = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
+    info = failure(error, text)
+    cause = error
+    while isinstance(cause, StepFailed) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    details, places = dict(info.details or {}), fatal_places(error)
+    if places:
+        details |= {"attempt": attempt, "failed_steps": places[:_PLACES]}
+    return msgspec.structs.replace(
+        info, retryable=covers(cause), traceback=info.traceback or text, details=details or None
+    )
 
 
 class StepCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +186,8 @@ class Steps:
                 result = await self._execute(call)
                 data = codec.encode(result)
                 value = await self._blobs.payload(data)
+        except AttemptEnded:  # nothing is written any more
+            raise
         except Exception as error:
             notice.cancel()
             info = msgspec.structs.replace(failure(error), retryable=self._covers(error))

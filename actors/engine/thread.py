@@ -8,7 +8,7 @@ from typing import Any
 
 from ...store.threads import Owner
 from ...topics import codec
-from ...topics.errors import Conflict
+from ...topics.errors import Conflict, StaleFence
 from ...topics.messages import ThreadMessage
 from .parts import Parts
 
@@ -30,7 +30,12 @@ class ThreadHandle:
 
     def __init__(self, step: Callable[..., Coroutine[Any, Any, Any]], run: str, thread: str, parts: Parts) -> None:
         self._step, self._run = step, run
-        self._threads, self._blobs, self._writer = parts.threads, parts.blobs, parts.writer
+        self._threads, self._blobs, self._writer, self._refused = (
+            parts.threads,
+            parts.blobs,
+            parts.writer,
+            parts.refused,
+        )
         self._turn = parts.record.turn
         self._place = (self._turn and self._turn.branch) or thread
         self.id = thread
@@ -58,7 +63,11 @@ class ThreadHandle:
             message = ThreadMessage(
                 role=role, content=await self._blobs.payload(data), run=self._run, turn=await self._turn_of_another()
             )
-            return await self._threads.append(self._place, message, Owner(self._run, self._writer.fence))
+            try:
+                return await self._threads.append(self._place, message, Owner(self._run, self._writer.fence))
+            except StaleFence:
+                self._refused("said")
+                raise
 
         sequence: int = await self._step(append, name="thread.say")
         return sequence

@@ -53,11 +53,17 @@ class Writer:
     """The pen of one attempt."""
 
     def __init__(
-        self, event_log: EventLog, run: str, fence: int, limit_bytes: int, on_lost: Callable[[BaseException], None]
+        self,
+        event_log: EventLog,
+        run: str,
+        fence: int,
+        limit_bytes: int,
+        on_lost: Callable[[BaseException], None],
+        refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._log, self._run, self._fence = event_log, run, fence
         self._limit = limit_bytes
-        self._on_lost = on_lost
+        self._on_lost, self._refused = on_lost, refused
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._busy = False
@@ -196,6 +202,7 @@ class Writer:
         self._missed = self._missed or error
         if isinstance(error, StaleFence) and self._broken is None:
             self._broken = error
+            self._refused(batch[0].kind)
             self._fail_waiting(error)
             self._on_lost(error)
         self._next()

@@ -18,9 +18,12 @@ from ..engine import Attempt
 
 log = logging.getLogger(__name__)
 
+_DOUBT_S = 1.0
+
 
 class Lookout:
-    """Compares the attempts in `running` with the log, once every `every_s` seconds and all in one request."""
+    """Compares the attempts in `running` with the log, once every `every_s` seconds and all in one request; every
+    second those whose lease is in doubt."""
 
     def __init__(self, bus: Bus, running: Mapping[str, Attempt], every_s: float) -> None:
         self._log, self._running, self._every_s = EventLog(bus), running, every_s
@@ -28,14 +31,21 @@ class Lookout:
     async def watch(self) -> None:
         """Runs until cancelled."""
         before: set[Attempt] = set()
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._every_s
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(min(_DOUBT_S, self._every_s))
             now = set(self._running.values())
-            try:
-                await self._look(now & before)
-            except CallboardError as error:
-                log.debug("attempts not compared with the log: %s", error)
-            before = now
+            await self._try({one for one in now if not one.tenure.sure()})
+            if loop.time() >= due:
+                await self._try(now & before)
+                before, due = now, loop.time() + self._every_s
+
+    async def _try(self, attempts: set[Attempt]) -> None:
+        try:
+            await self._look(attempts)
+        except CallboardError as error:
+            log.debug("attempts not compared with the log: %s", error)
 
     async def _look(self, attempts: set[Attempt]) -> None:
         if not attempts:

@@ -29,7 +29,8 @@ from ...topics.versions import split, versioned
 from ..actor import Actor, SignalSource, Source
 from ..agent import Agent
 from ..context import ActorContext
-from ..engine import Attempt, number_branches
+from ..engine import Attempt, Lease, number_branches
+from ..refusals import Refusals
 from .desk import Desk
 from .lookout import Lookout
 
@@ -47,7 +48,7 @@ _decode_notice = msgspec.json.Decoder(Command).decode
 class Leases(Protocol):
     """What keeps the work messages of this process alive; see `runtime.lease`."""
 
-    def add(self, reply_subject: str, run: str) -> None:
+    def add(self, reply_subject: str, run: str) -> Lease:
         """Keeps the message that is acknowledged on `reply_subject`."""
         ...
 
@@ -88,6 +89,7 @@ class AgentWorker(Actor):
         self._desk = Desk(bus, self.worker)
         self._dead = DeadLetters(bus)
         self._threads = ThreadPoolExecutor(max_workers=concurrency * 2 + 4, thread_name_prefix="callboard-step")
+        self._refusals = Refusals()
         self._processes = asyncio.Semaphore(concurrency)
         self._pullers: list[Puller] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,6 +107,7 @@ class AgentWorker(Actor):
         versions = {agent.name: agent.version for agent in self._agents.values() if agent.version}
         return {
             "agents": list(self._agents), "concurrency": self._concurrency, "running": list(self._running),
+            "refused": self._refusals.counts,
         } | ({"versions": versions} if versions else {})  # fmt: skip
 
     def sources(self) -> list[Source]:
@@ -193,8 +196,8 @@ class AgentWorker(Actor):
         if self._room() <= 0:
             delivery.nak()  # another agent's message was faster; whoever has room takes it
             return
-        self._leases.add(delivery.reply, delivery.subject)
-        task = asyncio.create_task(self._serve(delivery))
+        lease = self._leases.add(delivery.reply, delivery.subject)
+        task = asyncio.create_task(self._serve(delivery, lease))
         self._tasks.add(task)
         task.add_done_callback(self._served)
 
@@ -203,10 +206,10 @@ class AgentWorker(Actor):
         for puller in self._pullers:
             puller.ask()
 
-    async def _serve(self, delivery: Delivery) -> None:
+    async def _serve(self, delivery: Delivery, lease: Lease) -> None:
         acknowledge = False
         try:
-            acknowledge = await self._claim_and_run(delivery)
+            acknowledge = await self._claim_and_run(delivery, lease)
         except CallboardError as error:
             log.warning("work on %s is handed back: %s", delivery.subject, error)
             delivery.nak(_LATER_S)
@@ -218,7 +221,7 @@ class AgentWorker(Actor):
         if acknowledge:
             delivery.ack()
 
-    async def _claim_and_run(self, delivery: Delivery) -> bool:
+    async def _claim_and_run(self, delivery: Delivery, lease: Lease) -> bool:
         """Whether the message is done with; False when it was handed back."""
         try:
             work = _decode_work(delivery.data)
@@ -244,14 +247,14 @@ class AgentWorker(Actor):
                 delivery.nak(min(_LATER_S * delivery.delivered, _LATER_MAX_S))
                 return False
             case _:
-                return await self._carry_out(grant)
+                return await self._carry_out(grant, lease)
 
     async def _record_of(self, grant: Grant) -> RunRecord | None:
         """The record of a grant that did not fit into the answer; None when the run has moved on since."""
         loaded = await EventLog(self._bus).load_current(grant.run)
         return loaded.record if loaded is not None and loaded.sequence == grant.fence else None
 
-    async def _carry_out(self, grant: Grant) -> bool:
+    async def _carry_out(self, grant: Grant, lease: Lease) -> bool:
         """Whether the run has taken the attempt's outcome. Otherwise its message may be another worker's lease by now,
         which an acknowledgement from here would end; it is left to be delivered again."""
         if grant.record is None:
@@ -268,6 +271,8 @@ class AgentWorker(Actor):
             known=self._agents,
             threads=self._threads,
             processes=self._processes,
+            lease=lease,
+            refusals=self._refusals,
             crowded=self._crowded,
             patience_s=self._patience_s,
             worker=self.worker,
@@ -286,6 +291,7 @@ class AgentWorker(Actor):
         verdict = await self._desk.hand_in(outcome)
         crash.point("worker.before-ack")
         if verdict.verdict == "stale":
+            self._refusals.note("outcome", record.id, record.attempt)
             log.info("outcome %s of run %s came too late: the run is %s", outcome.kind, record.id, verdict.status)
         return verdict.verdict == "accepted"
 

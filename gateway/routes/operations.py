@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+import msgspec
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ...store.projection import ProjectionError
 from ...topics.errors import BrokerError
+from ...topics.messages import WorkerInfo
 from .. import models as out
 from ..desk import At, Desk
 from ..errors import ProjectionMissing
 
 router = APIRouter(tags=["operations"])
+
+_ANSWER_S = 0.2
 
 
 @router.get("/healthz", response_model=out.Health, summary="Whether the process answers")
@@ -44,6 +48,7 @@ async def metrics(desk: At) -> Response:
     figures.sse_cache.set(desk.hubs.cached_bytes)
     figures.nats_up.set(desk.link.up)
     await _projection(desk)
+    await _workers(desk)
     return Response(figures.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
@@ -60,6 +65,22 @@ async def _projection(desk: Desk) -> None:
         desk.metrics.runs.labels(status.value).set(number)
     if desk.link.up:
         await _lag(desk, projection.applied)
+
+
+async def _workers(desk: Desk) -> None:
+    """What the living processes say of themselves."""
+    try:
+        answers = await desk.link.bus.gather(desk.link.bus.subjects.worker, wait_s=_ANSWER_S)
+    except BrokerError:
+        return
+    desk.metrics.refused.clear()
+    for answer in answers:
+        try:
+            info = msgspec.json.decode(answer.data, type=WorkerInfo)
+        except msgspec.MsgspecError:
+            continue
+        for kind, number in info.refused.items():
+            desk.metrics.refused.labels(info.id, kind).set(number)
 
 
 async def _lag(desk: Desk, applied: int) -> None:

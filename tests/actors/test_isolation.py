@@ -199,7 +199,9 @@ async def test_an_attempt_that_was_fenced_off_kills_its_processes(
     async def scattered(ctx: Context, file: str) -> None:
         step: Coroutine[Any, Any, None] = ctx.step(apart.lingers, file, isolate="process")
         tasks.append(asyncio.create_task(step))
-        await asyncio.sleep(300)
+        while True:  # by what it writes it hears that it has lost its run
+            await asyncio.sleep(0.1)
+            await ctx.emit("still here")
 
     async with company(settings, bus, [scattered], keeper=True) as all_:
         run = await all_.submit("scattered", str(tmp_path / "a"))

@@ -48,3 +48,5 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     draining: bool = False
     actors: list[str] = []
+    refused: dict[str, int] = {}
+    """Late writes of attempts that had lost their run, by kind, refused since the process began."""

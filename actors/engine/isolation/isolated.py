@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from ....topics import codec
 from ..errors import AttemptEnded, StepProcessFailed
+from ..tenure import Tenure
 from .address import Address
 from .exchange import Answer, Order
 from .group import Group
@@ -24,8 +25,8 @@ _decode = msgspec.json.Decoder(Answer).decode
 class Isolation:
     """The processes of one attempt. `slots` bounds those of all attempts of a worker; `logger` gets what they print."""
 
-    def __init__(self, slots: asyncio.Semaphore, logger: logging.LoggerAdapter[logging.Logger]) -> None:
-        self._slots, self._logger = slots, logger
+    def __init__(self, slots: asyncio.Semaphore, logger: logging.LoggerAdapter[logging.Logger], tenure: Tenure) -> None:
+        self._slots, self._logger, self._tenure = slots, logger, tenure
         self._groups: set[Group] = set()
         self._ended = False
 
@@ -36,6 +37,7 @@ class Isolation:
         StepProcessFailed when its process dies."""
         order = msgspec.json.encode(Order(address, [entry for entry in sys.path if entry], Raw(call)))
         async with self._slots:
+            await self._tenure.confirm()
             self._require_open()
             group = await Group.begun(order, self._say)
             self._groups.add(group)

@@ -79,6 +79,7 @@ async def queues(bus: Bus) -> list[Check]:
     """Work that waits, and whether anybody serves it."""
     present = await workers(bus)
     found = [_worker(info) for info in present if info.agents or info.actors]
+    found += [_refused(info) for info in present if info.refused]
     subjects = bus.subjects
     info = await bus.api(
         f"STREAM.INFO.{subjects.work_stream}", {"subjects_filter": f"{subjects.work}.*"}, missing_ok=True
@@ -96,6 +97,16 @@ def _worker(info: WorkerInfo) -> Check:
     state = ", draining" if info.draining else ""
     busy = f", {len(info.running)} of {info.concurrency} runs in hand" if info.agents else ""
     return ok(f"worker {info.id}", f"{what} on {info.host} (pid {info.pid}){busy}{state}")
+
+
+def _refused(info: WorkerInfo) -> Check:
+    """Not a problem: it says that leases were lost, and that the fence held."""
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(info.refused.items()))
+    return note(
+        f"late writes {info.id}",
+        f"{kinds}: refused, because their attempts had lost their runs",
+        "if it goes on, see whether processes stand still: machine load, CALLBOARD_LEASE_S",
+    )
 
 
 async def _queue(bus: Bus, subject: str, count: int, present: list[WorkerInfo]) -> Check:
