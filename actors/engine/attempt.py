@@ -228,6 +228,7 @@ class Attempt:
             logger=self._logger,
             publish=self._publish,
             memory=Memory(checkpoints, self._writer, self._hold, places, record, self._agent, begun.state),
+            executor=self._threads,
         )
         return self._parts
 
@@ -377,5 +378,6 @@ class Attempt:
             hears=self._hears if paused else False,
             heard=parts.inbox.heard if parts and paused else 0,
             undone=undone or not self._touched(),
+            checkpoint=self._parts.memory.newest if self._parts else 0,
             steps=(steps.executed + steps.remembered) if steps else record.steps,
         )

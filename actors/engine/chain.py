@@ -19,6 +19,8 @@ class Chain:
     def __init__(self, checkpoints: Checkpoints, writer: Writer, namespace: str, state: State | None) -> None:
         self._writer, self._kind = writer, kind_of(namespace)
         self._scribe = checkpoints.scribe(writer.flush, state)
+        self.newest = 0
+        """The newest checkpoint that was stored by this attempt; 0: none."""
 
     async def save(
         self,
@@ -32,4 +34,10 @@ class Chain:
         `Scribe.sheet`."""
         sheet = await self._scribe.sheet(frame, names, dump, changes, plan)
         crash.point("worker.before-checkpoint-write")
-        return self._writer.put_sheet(self._kind, sheet)
+        stored = self._writer.put_sheet(self._kind, sheet)
+        stored.add_done_callback(self._stored)
+        return stored
+
+    def _stored(self, done: asyncio.Future[int]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.newest = done.result()

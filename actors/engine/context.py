@@ -8,6 +8,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -23,7 +24,9 @@ from ...topics.messages import (
     Step,
 )
 from ...topics.subjects import require_token
+from ..graph.ground import Durability, Ground, Shape
 from .artifact import made_artifact
+from .ground import DurableGround
 from .kin import Kin
 from .thread import ThreadHandle
 
@@ -72,6 +75,15 @@ class Context(Kin):
         if label is not None:
             require_token("label", label)
         return await self._parts.memory.save(label)
+
+    def ground(self, shape: Shape, durability: Durability) -> Ground:
+        """The ground of the run's root graph: for the function of a graph's agent."""
+        return DurableGround(self._parts, self, shape, durability)
+
+    @property
+    def threads(self) -> Executor:
+        """Where sync functions run."""
+        return self._parts.executor
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

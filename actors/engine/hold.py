@@ -4,6 +4,7 @@ slot."""
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,6 +25,19 @@ class Group:
         self.children: set[str] = set()
 
 
+class _Unit:
+    """A part of the code that works by itself beside others: what it waits for, counted. Parts inside of it count too:
+    they wait or work in its place."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+
+_unit: contextvars.ContextVar[_Unit | None] = contextvars.ContextVar("callboard_unit", default=None)
+
+
 class Hold:
     """Knows what the attempt waits for. After `patience()` seconds of waiting with no step under way, `suspend` is
     called."""
@@ -39,6 +53,7 @@ class Hold:
         self.hearing = 0
         """How many of the code's branches wait for a message."""
         self._working = 0
+        self._units: set[_Unit] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
 
@@ -50,6 +65,22 @@ class Hold:
             yield
         finally:
             self._working -= 1
+
+    @contextmanager
+    def unit(self) -> Iterator[None]:
+        """A node of a graph is at work: the attempt is not suspended unless each node that is waits for something."""
+        unit, around = _Unit(), _unit.get()
+        self._units.add(unit)
+        token = _unit.set(unit)
+        if around is not None:
+            around.waiting += 1
+        try:
+            yield
+        finally:
+            _unit.reset(token)
+            self._units.discard(unit)
+            if around is not None:
+                around.waiting -= 1
 
     @contextmanager
     def for_child(self, group: Group, child: str) -> Iterator[None]:
@@ -139,6 +170,10 @@ class Hold:
         return min(self._sleeps, default=None)
 
     @property
+    def _active(self) -> bool:
+        return self._working > 0 or any(not unit.waiting for unit in self._units)
+
+    @property
     def _pending(self) -> bool:
         return bool(self._groups or self._sleeps or self.unknown or self.asked or self.hearing)
 
@@ -146,6 +181,9 @@ class Hold:
         return min(_QUESTION_S, self._patience()) if self.unknown or self.asked else self._patience()
 
     def _waits(self) -> None:
+        unit = _unit.get()
+        if unit is not None:
+            unit.waiting += 1
         if self._timer is None:
             self._since = asyncio.get_running_loop().time()
             self._arm()
@@ -153,10 +191,13 @@ class Hold:
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
         left = self._since + self._limit() - loop.time()
-        soon = _RECHECK_S if self._working else min(max(left, 0.001), _RECHECK_S)
+        soon = _RECHECK_S if self._active else min(max(left, 0.001), _RECHECK_S)
         self._timer = loop.call_later(soon, self._expired)
 
     def _disarm(self) -> None:
+        unit = _unit.get()
+        if unit is not None:
+            unit.waiting -= 1
         if not self._pending and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -167,7 +208,7 @@ class Hold:
         if not self._pending:
             return
         loop = asyncio.get_running_loop()
-        if self._working or loop.time() < self._since + self._limit():
+        if self._active or loop.time() < self._since + self._limit():
             self._arm()
         else:
             self._suspend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from ...topics import codec, crash
 from ...topics.errors import InvalidInput
 from ...topics.messages import Checkpoint, RunRecord
 from ..agent import Agent
+from ..graph.ground import Question, Unanswered
 from .chain import Chain
 from .errors import CheckpointMisplaced
 from .hold import Hold
@@ -34,8 +36,13 @@ class Memory:
         begun: State | None,
     ) -> None:
         self.checkpoints, self.begun = checkpoints, begun
+        self.base: State | None = None
+        """What the input of a graph's new run is added to."""
+        self.answers: dict[str, Any] = {}
+        """Of a graph's questions, by their places."""
         self._writer, self._hold, self._places, self._record, self._agent = writer, hold, places, record, agent
         self._chain: Chain | None = None
+        """Of the run's own namespace."""
         self._state: Any = None
         self._step = begun.saved.checkpoint.step if begun is not None else 0
 
@@ -65,19 +72,39 @@ class Memory:
         type_ = self._agent.state_type
         return codec.decode(b"{" + raw + b"}", dict[str, Any] if type_ is None else type_)
 
+    def answer(self, place: str, question: Question) -> Any:
+        """The answer to a question of a graph. Raises Unanswered, which remembers the place."""
+        if place in self.answers:
+            return self.answers[place]
+        raise Unanswered(replace(question, id=question.id or place))
+
     async def save(self, label: str | None) -> str:
         """Saves the state of a code agent, and the place where its code is; gives the checkpoint's id once it is
         durable."""
         self._check()
         self._step += 1
         values = self._fields()
-        if self._chain is None:
-            self._chain = Chain(self.checkpoints, self._writer, "", self.begun)
+        chain = self._chain or self.chain("", self.begun)
         frame = self.frame(source="code", step=self._step, place=self._places.position(), label=label or "")
         with self._hold.working():
-            sequence = await (await self._chain.save(frame, values.keys(), lambda name: bytes(values[name])))
+            sequence = await (await chain.save(frame, values.keys(), lambda name: bytes(values[name])))
         crash.point("worker.after-checkpoint-write")
         return str(sequence)
+
+    def chain(self, namespace: str, state: State | None) -> Chain:
+        """The checkpoints that are written from here on of a namespace."""
+        chain = Chain(self.checkpoints, self._writer, namespace, state)
+        if not namespace:
+            self._chain = chain
+        return chain
+
+    @property
+    def newest(self) -> int:
+        """The newest checkpoint of the run itself; 0: none."""
+        if self._chain is not None and self._chain.newest:
+            return self._chain.newest
+        saved = None if self.begun is None else self.begun.saved
+        return saved.sequence if saved is not None and saved.run == self._record.id else 0
 
     def frame(self, **more: Any) -> Checkpoint:
         """A checkpoint of this attempt, without values."""

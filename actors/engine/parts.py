@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,7 @@ class Parts:
     publish: Callable[[str, bytes, str | None], Awaitable[int]]
     known: dict[str, Agent[Any]]
     memory: Memory
+    executor: Executor
     ended: BaseException | None = None
 
     @property

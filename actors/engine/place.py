@@ -89,6 +89,15 @@ class Places:
         finally:
             _scope.reset(token)
 
+    @contextmanager
+    def within(self, place: str) -> Iterator[None]:
+        """The node of a graph at `place` counts by itself."""
+        token = _scope.set(Scope(self, f"{place}:", asyncio.current_task()))
+        try:
+            yield
+        finally:
+            _scope.reset(token)
+
 
 def apart(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """A task of the engine's own, begun by an agent's call: it is no branch of the agent's code."""

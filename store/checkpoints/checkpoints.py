@@ -21,8 +21,8 @@ class Checkpoints:
 
     def __init__(self, bus: Bus, blobs: Blobs) -> None:
         self._bus = bus
-        self._cells = Cells(bus, blobs)
-        self.reader = Reader(bus, self._cells)
+        self.cells = Cells(bus, blobs)
+        self.reader = Reader(bus, self.cells)
 
     async def newest(self, run: str, namespace: str = "") -> Saved | None:
         """The newest checkpoint, without its values: one direct get."""
@@ -39,7 +39,7 @@ class Checkpoints:
     ) -> Scribe:
         """Writes the chain that goes on from `state`, or a new one. `flush` waits until all its sheets are written."""
         scribe = Scribe(
-            self._cells,
+            self.cells,
             self.reader.piece,
             flush,
             budget=self._bus.max_payload // 2,

@@ -63,6 +63,13 @@ class Reader:
             )
         return Saved.of(stored)
 
+    async def number(self, sequence: int) -> Saved:
+        """The checkpoint with this id, whatever run it is of. Raises CheckpointMissing, InvalidMessage."""
+        stored = (await self._messages([sequence], {})).get(sequence)
+        if stored is None:
+            raise CheckpointMissing(f"there is no checkpoint {sequence}", checkpoint=str(sequence))
+        return Saved.of(stored)
+
     async def state(self, saved: Saved) -> State:
         """The values of a checkpoint: at most one request for each message that holds a part of them, all at once.
         Raises CheckpointMissing, CheckpointKeyMissing, BlobMissing, BlobCorrupt, InvalidMessage, Unavailable."""

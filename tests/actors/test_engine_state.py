@@ -224,7 +224,7 @@ async def test_a_thousand_saved_steps_cost_the_next_attempt_no_more_than_ten(
             raise Retryable("once")
         return int(ctx.state["i"])
 
-    async with company(settings, bus, [long]) as all_:
+    async with company(settings, bus, [long], keeper=True) as all_:
         for n in (10, 500):
             record = await all_.run("long", n, within_s=30)
             assert result_of(record) == n

@@ -15,7 +15,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kinds: `step` (a finished step with `value` or `error`), `child` (a child was started: `child`), `sleep` (`until`),
     `value` (now), `interrupt` (an answered one: `name` is its id, `value` the Answer), `heard` (what was said to the
-    run). `status` `started` marks a step that takes long and is not a result.
+    run), `node` (what a finished node of an unfinished superstep wrote: a Cell). `status` `started` marks a step that
+    takes long and is not a result.
 
     On `….effect` stand the kinds `effect` (`claimed` before the call, then `done`, `failed` when it is known that
     nothing happened, or `unknown`) and `compensation` (`claimed`, `done`, `failed`), both at the effect's place."""
@@ -26,7 +27,7 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     n: int
     """Counts the writes of the attempt; (attempt, n) names the entry."""
-    kind: Literal["step", "child", "sleep", "value", "effect", "compensation", "interrupt", "heard"] = "step"
+    kind: Literal["step", "child", "sleep", "value", "effect", "compensation", "interrupt", "heard", "node"] = "step"
     status: Literal["done", "failed", "started", "claimed", "unknown"] = "done"
     value: Payload | None = None
     error: ErrorInfo | None = None

@@ -1,0 +1,207 @@
+"""The ground of graphs on workers: their snapshots are checkpoints in the run's log, their notes its journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...store.checkpoints import State
+from ...store.checkpoints.reader import kind_of
+from ...topics import crash
+from ...topics.messages import Cell, Payload, Step, encode
+from ..graph.ground import Desk, Durability, Question, Said, Shape, Snapshot, Task, Writes
+from .chain import Chain
+from .desk import NodeDesk
+from .snapshots import plan_of, renamed, snapshot_of, source_of
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .parts import Parts
+
+_BEHIND = 8
+"""Snapshots that may be on their way when the next superstep begins, where durability is "async"."""
+_read_cell = msgspec.json.Decoder(Cell).decode
+
+
+class DurableGround:
+    """One namespace of one execution; see `Ground` for what each method promises.
+
+    `namespace` names the executions that led here, `path` their nodes alone: the checkpoints of a node's subgraph stand
+    under one subject however often the node runs, and say to which execution they belong."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        context: Context,
+        shape: Shape,
+        durability: Durability,
+        namespace: str = "",
+        path: str = "",
+    ) -> None:
+        self._parts, self._context, self._shape, self._durability = parts, context, shape, durability
+        self._namespace, self._path = namespace, path
+        self._prefix = f"{namespace}|" if namespace else ""
+        self._chain: Chain | None = None
+        self._begun = False
+        self._last: Snapshot | None = None
+        self._notes: dict[str, Writes] = {}
+        self._unwritten: list[tuple[int, Task, Writes]] = []
+        self._whole = False
+        self._held: Snapshot | None = None
+        self._touched: set[str] = set()
+        self._pending: deque[asyncio.Future[int]] = deque()
+        self._below: dict[str, DurableGround] = {}
+
+    # -- where it begins ----------------------------------------------------------------------------------------
+
+    async def load(self) -> Snapshot | None:  # noqa: D102  # Ground says it
+        if not self._begun:
+            self._begun = True
+            state = await self._stored()
+            if state is not None:
+                self._last = snapshot_of(state, self._shape)
+                self._goes_on(state)
+                await self._load_notes(self._last.step + 1)
+        return self._last
+
+    async def _stored(self) -> State | None:
+        """The newest checkpoint of this namespace that earlier attempts have left for this execution."""
+        memory, known = self._parts.memory, self._parts.journal.snapshots
+        if not self._namespace:
+            return memory.begun
+        sequence = known.get(kind_of(self._path))
+        if sequence is None:
+            return None
+        saved = await memory.checkpoints.reader.number(sequence)
+        return await memory.checkpoints.reader.state(saved) if saved.checkpoint.scope == self._namespace else None
+
+    def _goes_on(self, state: State) -> None:
+        self._chain = self._parts.memory.chain(self._path, state)
+        self._whole = renamed(state, self._shape)
+
+    async def _load_notes(self, step: int) -> None:
+        prefix = f"{self._prefix}{step}/"
+        for at, entry in self._parts.journal.steps.items():
+            if entry.kind == "node" and at.startswith(prefix):
+                cell = _read_cell(await self._parts.blobs.value(entry.value or Payload()))
+                raw = await self._parts.memory.checkpoints.cells.read(cell)
+                self._notes[at[len(prefix) :]] = self._shape.load_writes(raw)
+
+    async def base(self) -> Snapshot | None:  # noqa: D102
+        state = None if self._namespace else self._parts.memory.base
+        if state is None:
+            return None
+        self._goes_on(state)
+        return snapshot_of(state, self._shape)
+
+    # -- what it leaves -----------------------------------------------------------------------------------------
+
+    async def save(self, snapshot: Snapshot, *, last: bool = False) -> str:  # noqa: D102
+        self._parts.check()
+        self._last = snapshot
+        self._notes = {}
+        self._unwritten.clear()
+        self._below.clear()
+        if self._durability == "exit":
+            self._hold_back(snapshot)
+            return await self._write_held() if last else ""
+        changes = self._changes(snapshot)
+        return await self._write(snapshot, changes)
+
+    def _changes(self, snapshot: Snapshot) -> dict[str, bytes | None]:
+        changes: dict[str, bytes | None] = dict.fromkeys(snapshot.replaced)
+        for name, items in snapshot.appended.items():
+            changes[name] = self._shape.dump_items(name, items)
+        return changes
+
+    def _hold_back(self, snapshot: Snapshot) -> None:
+        self._held = snapshot
+        self._touched.update(snapshot.replaced, snapshot.appended)
+
+    async def _write_held(self) -> str:
+        snapshot, self._held = self._held, None
+        if snapshot is None:
+            return ""
+        changes: dict[str, bytes | None] = dict.fromkeys(sorted(self._touched))
+        self._touched.clear()
+        return await self._write(snapshot, changes)
+
+    async def _write(self, snapshot: Snapshot, changes: dict[str, bytes | None]) -> str:
+        parts, shape = self._parts, self._shape
+        if self._chain is None:
+            self._chain = parts.memory.chain(self._path, None)
+        frame = parts.memory.frame(
+            source=source_of(snapshot), step=snapshot.step, ns=self._path, scope=self._namespace,
+            fingerprint=shape.fingerprint, schema=str(shape.schema_version), ran=list(snapshot.ran),
+            next=[task.key for task in snapshot.next],
+        )  # fmt: skip
+        whole, self._whole = self._whole, False
+        stored = await self._chain.save(
+            frame, snapshot.values.keys(), lambda name: shape.dump(name, snapshot.values[name]),
+            None if whole else changes, plan_of(snapshot, shape),
+        )  # fmt: skip
+        if self._durability == "async":
+            self._pending.append(stored)
+            if len(self._pending) > _BEHIND:
+                await self._pending.popleft()
+            return ""
+        sequence = await stored
+        crash.point("worker.after-checkpoint-write")
+        return str(sequence)
+
+    async def flush(self) -> None:  # noqa: D102
+        self._parts.check()
+        await self._write_held()
+        unwritten, self._unwritten = self._unwritten, []
+        for step, task, writes in unwritten:
+            await self._write_note(step, task, writes)
+        await self._parts.writer.flush()
+
+    # -- finished tasks of a superstep --------------------------------------------------------------------------
+
+    def noted(self, step: int) -> Mapping[str, Writes]:  # noqa: D102
+        return self._notes if self._last is not None and step == self._last.step + 1 else {}
+
+    async def note(self, step: int, task: Task, writes: Writes) -> None:  # noqa: D102
+        self._notes[task.key] = writes
+        if self._durability == "exit":  # it belongs to a state that is not saved yet
+            self._unwritten.append((step, task, writes))
+        else:
+            await self._write_note(step, task, writes)
+
+    async def _write_note(self, step: int, task: Task, writes: Writes) -> None:
+        parts = self._parts
+        parts.check()
+        cell = await parts.memory.checkpoints.cells.make(self._shape.dump_writes(task, writes))
+        entry = Step(
+            at=f"{self._prefix}{step}/{task.key}", name=task.node, attempt=parts.record.attempt,
+            n=parts.writer.number(), kind="node", value=await parts.blobs.payload(encode(cell)),
+        )  # fmt: skip
+        crash.point("worker.before-note-write")
+        await parts.steps.note(entry)
+        crash.point("worker.after-note-write")
+
+    # -- what its tasks may ask ---------------------------------------------------------------------------------
+
+    def inside(self, step: int, task: Task) -> AbstractContextManager[Desk]:  # noqa: D102
+        return NodeDesk(self._parts, self._context, f"{self._prefix}{step}/{task.key}")
+
+    def asked(self, question: Question) -> Any:  # noqa: D102
+        return self._parts.memory.answer(f"{self._prefix}{question.step}/{question.task}!{question.when}", question)
+
+    async def heard(self, position: int) -> Said | None:  # noqa: D102
+        return None
+
+    def below(self, step: int, task: Task, shape: Shape) -> DurableGround:  # noqa: D102
+        here = f"{self._prefix}{step}/{task.key}"
+        found = self._below.get(here)
+        if found is None:
+            path = f"{self._path}|{task.key}" if self._path else task.key
+            found = DurableGround(self._parts, self._context, shape, self._durability, here, path)
+            self._below[here] = found
+        return found

@@ -1,0 +1,93 @@
+"""A graph's snapshots as checkpoints, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...store.checkpoints import State
+from ...topics.messages import Source
+from ..graph.ground import Shape, Snapshot, Task
+
+
+class _Planned(msgspec.Struct, array_like=True, omit_defaults=True):
+    """A task as JSON: `[node, number, input]`."""
+
+    node: str
+    number: int | None = None
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Plan(msgspec.Struct, omit_defaults=True):
+    """What an engine needs to go on, besides the values and the names of the next nodes."""
+
+    next: list[_Planned] | None = None
+    """None: the names in the checkpoint say everything."""
+    deferred: list[_Planned] = []
+    joins: dict[str, tuple[str, ...]] = {}
+    heard: int = 0
+
+
+_NOTHING = _Plan()
+_decode = msgspec.json.Decoder(_Plan).decode
+_SOURCES: dict[str, Source] = {"input": "input", "loop": "loop", "update": "update", "fork": "fork"}
+
+
+def plan_of(snapshot: Snapshot, shape: Shape) -> bytes | None:
+    """The plan of a snapshot, as JSON; None where the names of its next nodes are all there is."""
+    plain = all(task.number is None for task in snapshot.next)
+    plan = _Plan(
+        next=None if plain else _planned(snapshot.next, shape),
+        deferred=_planned(snapshot.deferred, shape),
+        joins=dict(snapshot.joins),
+        heard=snapshot.heard,
+    )
+    return None if plan == _NOTHING else msgspec.json.encode(plan)
+
+
+def _planned(tasks: Sequence[Task], shape: Shape) -> list[_Planned]:
+    found = []
+    for task in tasks:
+        given = shape.dump_input(task)
+        found.append(_Planned(task.node, task.number, msgspec.UNSET if given is None else msgspec.Raw(given)))
+    return found
+
+
+def snapshot_of(state: State, shape: Shape) -> Snapshot:
+    """The snapshot that a checkpoint holds, under today's names. Raises UnknownChannel, UnknownNode, DecodeError."""
+    made = state.saved.checkpoint
+    plan = _NOTHING if state.plan is None else _decode(state.plan)
+    values = {shape.channel(name) or name: shape.restore(name, raw) for name, raw in state.raws.items()}
+    tasks = [_Planned(name) for name in made.next] if plan.next is None else plan.next
+    return Snapshot(
+        step=made.step,
+        source="fork" if made.source == "fork" else "update" if made.source == "update" else "loop",
+        values=values,
+        next=_loaded(tasks, shape),
+        ran=tuple(made.ran),
+        joins=plan.joins,
+        deferred=_loaded(plan.deferred, shape),
+        heard=plan.heard,
+        id=state.saved.id,
+        parent=state.saved.parent or "",
+    )
+
+
+def _loaded(tasks: Sequence[_Planned], shape: Shape) -> tuple[Task, ...]:
+    return tuple(
+        shape.load_task(
+            task.node, task.number, None if isinstance(task.input, msgspec.UnsetType) else bytes(task.input)
+        )
+        for task in tasks
+    )
+
+
+def source_of(snapshot: Snapshot) -> Source:
+    """What led to it, as the checkpoint says it."""
+    return _SOURCES[snapshot.source]
+
+
+def renamed(state: State, shape: Shape) -> bool:
+    """Whether a channel has another name today."""
+    return any(shape.channel(name) != name for name in state.raws)
