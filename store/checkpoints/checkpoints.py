@@ -8,9 +8,13 @@ from collections.abc import Awaitable, Callable
 from ...topics.bus import Bus
 from ..blobs import Blobs
 from .cell import Cells
+from .difference import Difference, differences
 from .history import History
+from .labels import Labels
+from .prune import Choice, Pruned, Pruner
 from .reader import Reader, id_number
 from .scribe import Scribe
+from .size import Scale
 from .state import Saved, State
 
 _DAY_S = 86_400.0
@@ -23,6 +27,8 @@ class Checkpoints:
         self._bus = bus
         self.cells = Cells(bus, blobs)
         self.reader = Reader(bus, self.cells)
+        self.labels = Labels(bus, self.reader)
+        self.scale = Scale(bus)
 
     async def newest(self, run: str, namespace: str = "") -> Saved | None:
         """The newest checkpoint, without its values: one direct get."""
@@ -54,4 +60,14 @@ class Checkpoints:
         self, run: str, *, before: str | None = None, limit: int = 50, namespace: str = ""
     ) -> list[Saved]:
         """At most `limit` checkpoints of a run, the newest first, only those before the one with the id `before`."""
-        return await History(self._bus, run, namespace).page(None if before is None else id_number(before), limit)
+        marks = await self.labels.of(run)
+        number = None if before is None else id_number(before)
+        return await History(self._bus, run, namespace).page(number, limit, marks.shows)
+
+    async def difference(self, old: Saved, new: Saved) -> list[Difference]:
+        """What differs between two checkpoints, which may be of two runs. Raises as `Reader.state` does."""
+        return differences(await self.reader.state(old), await self.reader.state(new))
+
+    async def prune(self, run: str, choice: Choice, *, dry_run: bool = False) -> Pruned:
+        """See `Pruner.prune`."""
+        return await Pruner(self._bus, self.labels).prune(run, choice, dry_run=dry_run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from ...topics import reads
 from ...topics.bus import Bus
@@ -20,12 +20,14 @@ class History:
         self._bus, self._stream = bus, bus.subjects.events
         self._subject = bus.subjects.event(run, kind_of(namespace))
 
-    async def page(self, before: int | None, limit: int) -> list[Saved]:
-        """At most `limit` checkpoints, the newest first, of those with an id below `before`."""
+    async def page(self, before: int | None, limit: int, shown: Callable[[int], bool] = lambda _: True) -> list[Saved]:
+        """At most `limit` checkpoints, the newest first, of those with an id below `before` that are `shown`; the
+        newest of all is."""
         found: list[Saved] = []
         if limit > 0:
             async for saved in self._walk(before):
-                found.append(saved)
+                if shown(saved.sequence) or (before is None and not found):
+                    found.append(saved)
                 if len(found) >= limit:
                     break
         return found

@@ -79,4 +79,6 @@ class Label(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     checkpoint: int
     """0: the label is taken away."""
+    open: bool = False
+    """Of `@pruned`: what lies before is being removed at this moment."""
     v: int = VERSION
