@@ -2,7 +2,7 @@
 
 `log` is the truth; `journal`, `artifacts` and `threads` read it by their own nouns; `blobs` holds what is too large
 for a message; `deadletters` what was set aside; `agents` the registrations; `submit` is how anybody asks for runs;
-`projection/` is the read model in SQLite.
+`size` says what they take; `projection/` is the read model in SQLite.
 """
 
 from .agents import AgentRegistry

@@ -89,10 +89,6 @@ class Subjects:
         """`cb.agent.{name}@{version}`: the last registration of one version of an agent."""
         return f"{self.namespace}.agent.{versioned(require_token('agent', name), require_version(version))}"
 
-    def label(self, run: str, name: str) -> str:
-        """`cb.label.{run}.{name}`: which checkpoint of a run has a name; `*` for all of them."""
-        return f"{self.namespace}.label.{run}.{name}"
-
     def gate(self, agent: str) -> str:
         """`cb.gate.{agent}`: which attempts of an agent with limits may be under way."""
         return f"{self.namespace}.gate.{require_token('agent', agent)}"

@@ -2,7 +2,7 @@
 
 `checkpoints` is what others use. `scribe` writes a chain, on `piece` (where values lie) and `cell` (inline, blob,
 encrypted by `cipher`); `reader` and `history` read, `state` is what they give. `difference` compares two states,
-`labels` and `marks` keep some of them, `prune` removes the others, `size` weighs them all.
+`labels` and `marks` keep some of them, `prune` removes the others.
 """
 
 from .checkpoints import Checkpoints
@@ -11,11 +11,9 @@ from .labels import Labels
 from .marks import Marks
 from .prune import Choice, Pruned
 from .scribe import Scribe, Sheet
-from .size import Amount, Size
 from .state import Saved, State, is_checkpoint
 
 __all__ = [
-    "Amount",
     "Change",
     "Checkpoints",
     "Choice",
@@ -26,7 +24,6 @@ __all__ = [
     "Saved",
     "Scribe",
     "Sheet",
-    "Size",
     "State",
     "is_checkpoint",
 ]

@@ -14,7 +14,6 @@ from .labels import Labels
 from .prune import Choice, Pruned, Pruner
 from .reader import Reader, id_number
 from .scribe import Scribe
-from .size import Scale
 from .state import Saved, State
 
 _DAY_S = 86_400.0
@@ -28,7 +27,6 @@ class Checkpoints:
         self.cells = Cells(bus, blobs)
         self.reader = Reader(bus, self.cells)
         self.labels = Labels(bus, self.reader)
-        self.scale = Scale(bus)
 
     async def newest(self, run: str, namespace: str = "") -> Saved | None:
         """The newest checkpoint, without its values: one direct get."""
@@ -60,9 +58,12 @@ class Checkpoints:
         self, run: str, *, before: str | None = None, limit: int = 50, namespace: str = ""
     ) -> list[Saved]:
         """At most `limit` checkpoints of a run, the newest first, only those before the one with the id `before`."""
-        marks = await self.labels.of(run)
         number = None if before is None else id_number(before)
-        return await History(self._bus, run, namespace).page(number, limit, marks.shows)
+        marks, newest = await self.labels.of(run), await self.newest(run, namespace)
+        if newest is None:
+            return []
+        shown = lambda saved: saved.sequence == newest.sequence or marks.shows(saved)  # noqa: E731
+        return await History(self._bus, run, namespace).page(number, limit, shown)
 
     async def difference(self, old: Saved, new: Saved) -> list[Difference]:
         """What differs between two checkpoints, which may be of two runs. Raises as `Reader.state` does."""

@@ -20,16 +20,17 @@ class History:
         self._bus, self._stream = bus, bus.subjects.events
         self._subject = bus.subjects.event(run, kind_of(namespace))
 
-    async def page(self, before: int | None, limit: int, shown: Callable[[int], bool] = lambda _: True) -> list[Saved]:
-        """At most `limit` checkpoints, the newest first, of those with an id below `before` that are `shown`; the
-        newest of all is."""
+    async def page(
+        self, before: int | None, limit: int, shown: Callable[[Saved], bool] = lambda _: True
+    ) -> list[Saved]:
+        """At most `limit` checkpoints, the newest first, of those with an id below `before` that are `shown`."""
         found: list[Saved] = []
         if limit > 0:
             async for saved in self._walk(before):
-                if shown(saved.sequence) or (before is None and not found):
+                if shown(saved):
                     found.append(saved)
-                if len(found) >= limit:
-                    break
+                    if len(found) >= limit:
+                        break
         return found
 
     async def all(self) -> list[Saved]:

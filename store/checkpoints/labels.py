@@ -14,6 +14,7 @@ from ...topics.errors import Conflict, InvalidInput, NotFound
 from ...topics.messages import Label, encode
 from ...topics.subjects import require_token
 from ..errors import CheckpointMissing
+from .history import History
 from .marks import HOLD, PRUNED, Mark, Marks
 from .reader import Reader
 from .state import Saved, pointers
@@ -71,7 +72,7 @@ class Labels:
     async def drop(self, run: str, name: str) -> None:
         """Takes a label away. Raises NotFound."""
         require_token("label", name)
-        if name not in (await self.of(run)).labels:
+        if await self._named(run, name) is None:
             raise NotFound(f"run {run} has no label {name!r}", run=run, label=name)
         await self._write(run, name, 0)
 
@@ -79,11 +80,18 @@ class Labels:
         """The id of the checkpoint that `word` names: a label, or the id itself. Raises InvalidInput."""
         if word.isascii() and word.isdigit():
             return word
+        found = await self._named(run, word)
+        if found is None:
+            known = sorted((await self.of(run)).labels)
+            hint = f"; there are the labels {', '.join(known)}" if known else ""
+            raise InvalidInput(f"{word[:80]!r} is neither a checkpoint id nor a label of run {run}{hint}", run=run)
+        return str(found)
+
+    async def _named(self, run: str, name: str) -> int | None:
+        """The checkpoint that has a label: what was said last counts, by people or by the run's code."""
         marks = await self.of(run)
-        if word not in marks.labels:
-            known = f"; its labels are {', '.join(sorted(marks.labels))}" if marks.labels else ""
-            raise InvalidInput(f"{word[:80]!r} is neither a checkpoint id nor a label of run {run}{known}", run=run)
-        return str(marks.labels[word])
+        coded = await History(self._bus, run).page(None, 1, lambda saved: marks.coded(saved) == name)
+        return coded[0].sequence if coded and name else marks.labels.get(name)
 
     async def hold(self, run: str, checkpoint: int, by: str) -> bool:
         """Keeps what the run `by` begins from. Called before the state is loaded; repeated, it changes nothing. False:

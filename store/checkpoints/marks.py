@@ -11,6 +11,7 @@ import msgspec
 from ...topics.errors import InvalidMessage
 from ...topics.messages import Label
 from ...topics.reads import Stored
+from .state import Saved
 
 HOLD = "@"
 """First character of the names that are not people's."""
@@ -47,6 +48,9 @@ class Marks:
     holds: dict[str, int] = field(default_factory=dict)
     """The checkpoints that other runs began from, by run."""
     pruned: Mark = field(default_factory=Mark)
+    said: dict[str, int] = field(default_factory=dict)
+    """When each label was given or taken away: the stream sequence. What the code named before that name says nothing
+    any more."""
 
     @classmethod
     def of(cls, stored: Iterable[Stored]) -> Marks:
@@ -56,23 +60,31 @@ class Marks:
         for one in sorted(stored, key=lambda one: one.sequence):
             if one.kind == PRUNED:
                 mark = Mark.of(one)
-            elif (number := label_in(one).checkpoint) != 0:
+                continue
+            found.said[one.kind] = one.sequence
+            if (number := label_in(one).checkpoint) != 0:
                 names = found.holds if one.kind.startswith(HOLD) else found.labels
                 names[one.kind.removeprefix(HOLD)] = number
-        return cls(found.labels, found.holds, mark)
+        return cls(found.labels, found.holds, mark, found.said)
 
-    @property
-    def held(self) -> frozenset[int]:
-        """The checkpoints that stay."""
-        return frozenset({*self.labels.values(), *self.holds.values()})
+    def coded(self, saved: Saved) -> str:
+        """The label that the code has given a checkpoint, unless people have given or taken it since."""
+        name = saved.checkpoint.label
+        return name if self.said.get(name, 0) < saved.sequence else ""
 
-    def names_of(self, checkpoint: int) -> list[str]:
+    def names_of(self, saved: Saved) -> list[str]:
         """The labels of a checkpoint, sorted."""
-        return sorted(name for name, number in self.labels.items() if number == checkpoint)
+        names = {name for name, number in self.labels.items() if number == saved.sequence}
+        return sorted(names | ({self.coded(saved)} - {""}))
 
-    def shows(self, checkpoint: int) -> bool:
+    def keeps(self, saved: Saved) -> bool:
+        """Whether a checkpoint stays whatever is pruned."""
+        held = saved.sequence in self.labels.values() or saved.sequence in self.holds.values()
+        return held or bool(self.coded(saved))
+
+    def shows(self, saved: Saved) -> bool:
         """Whether a checkpoint is there as such. What lies before the mark may be left for its values alone."""
-        return checkpoint > self.pruned.checkpoint or checkpoint in self.held
+        return saved.sequence > self.pruned.checkpoint or self.keeps(saved)
 
 
 def label_in(stored: Stored) -> Label:

@@ -88,7 +88,7 @@ class Pruner:
         own = found.get(KIND, [])
         if not own:
             return _report(run, found, marks, 0, [], dry_run=dry_run)
-        shown = [saved for saved in _without_copies(own) if marks.shows(saved.sequence) or saved is own[-1]]
+        shown = [saved for saved in _without_copies(own) if marks.shows(saved) or saved is own[-1]]
         wanted = choice.floor(shown, datetime.fromtimestamp(self._clock(), UTC))
         floor = max(wanted, marks.pruned.checkpoint + 1)
         if dry_run or all(chain[0].sequence >= floor for chain in found.values()):
@@ -151,12 +151,11 @@ def _without_copies(chain: list[Saved]) -> list[Saved]:
 
 
 def _kept(found: Mapping[str, list[Saved]], marks: Marks, floor: int) -> list[Saved]:
-    held = marks.held
     return [
         saved
         for chain in found.values()
         for saved in chain
-        if saved.sequence >= floor or saved is chain[-1] or saved.sequence in held
+        if saved.sequence >= floor or saved is chain[-1] or marks.keeps(saved)
     ]
 
 

@@ -11,6 +11,7 @@ from callboard.store.checkpoints import Choice, Saved
 from callboard.store.checkpoints.marks import PRUNED
 from callboard.store.checkpoints.prune import Pruner
 from callboard.store.errors import CheckpointMissing
+from callboard.store.size import Scale
 from callboard.topics.bus import Bus
 from callboard.topics.errors import Conflict, InvalidInput, InvalidSubject, NotFound
 from callboard.topics.messages import Label, encode
@@ -92,8 +93,9 @@ async def test_a_labelled_checkpoint_stays_until_the_label_is_taken_away(bus: Bu
     await labels.put(chain.run, "good", sixth)
     await labels.put(chain.run, "also", sixth)
     marks = await labels.of(chain.run)
-    assert marks.names_of(int(sixth)) == ["also", "good"]
-    assert marks.names_of(int(second)) == []
+    at = chain.store.reader.at
+    assert marks.names_of(await at(chain.run, sixth)) == ["also", "good"]
+    assert marks.names_of(await at(chain.run, second)) == []
     assert await labels.find(chain.run, "good") == sixth
     assert await labels.find(chain.run, "17") == "17"
     done = await chain.store.prune(chain.run, Choice(keep=1))
@@ -109,6 +111,26 @@ async def test_a_labelled_checkpoint_stays_until_the_label_is_taken_away(bus: Bu
     assert await listed(chain) == [str(everything[-1][0])]
     with pytest.raises(CheckpointMissing):
         await chain.store.load(chain.run, sixth)
+
+
+async def test_a_label_given_by_the_code_counts_until_people_say_something_else(bus: Bus) -> None:
+    chain = await Chain(bus).begin()
+    for turn in range(9):
+        await chain.save({"turn": turn}, label="reviewed" if turn in (1, 3) else "")
+    labels, names = chain.store.labels, [str(sequence) for sequence, _ in chain.saved]
+    assert await labels.find(chain.run, "reviewed") == names[3]
+    await chain.store.prune(chain.run, Choice(keep=1))
+    assert await listed(chain) == [names[8], names[3], names[1]]
+    await labels.put(chain.run, "reviewed", names[8])
+    assert await labels.find(chain.run, "reviewed") == names[8]
+    await labels.drop(chain.run, "reviewed")
+    assert await listed(chain) == [names[8]]
+    assert (await chain.store.prune(chain.run, Choice(keep=1))).removed == 2
+    await chain.save({"turn": 9}, label="reviewed")
+    assert await labels.find(chain.run, "reviewed") == str(chain.saved[-1][0])
+    await labels.drop(chain.run, "reviewed")
+    with pytest.raises(InvalidInput):
+        await labels.find(chain.run, "reviewed")
 
 
 async def test_labels_that_cannot_be(bus: Bus) -> None:
@@ -222,7 +244,7 @@ async def test_the_size_says_where_the_room_goes(bus: Bus) -> None:
     await chain.save({"large": large, "n": 1})
     await chain.save({"large": large, "n": 2})
     await chain.save({"large": [*large, "more"], "other": ["y" * 1000] * 200, "n": 3})
-    size = await chain.store.scale.run(chain.run)
+    size = await Scale(bus).run(chain.run)
     assert size.messages.count == 4
     assert size.messages.bytes == sum(kind.bytes for kind in size.kinds.values())
     assert {kind: amount.count for kind, amount in size.kinds.items()} == {"state": 1, "checkpoint": 3}
@@ -232,6 +254,6 @@ async def test_the_size_says_where_the_room_goes(bus: Bus) -> None:
     assert 400_000 < size.blobs.bytes < 410_000
     fork = await Chain(bus, state=await chain.again()).begin()
     await fork.save({"large": [*large, "more"], "other": ["y" * 1000] * 200, "n": 4})
-    both = await chain.store.scale.thread("no-thread", [chain.run, fork.run])
+    both = await Scale(bus).thread("no-thread", [chain.run, fork.run])
     assert both.messages.count == 6
     assert both.blobs == size.blobs

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
-from ...topics import reads
-from ...topics.bus import Bus
-from ...topics.errors import InvalidMessage
-from ...topics.messages import Artifact, BlobRef, Event, Payload, RunRecord, Step, ThreadMessage
-from ...topics.reads import Stored
-from ..journal import ENTRY_KINDS, entries
-from ..log import decode_record
-from .cell import size_of
-from .state import Saved, is_checkpoint
+from ..topics import reads
+from ..topics.bus import Bus
+from ..topics.errors import InvalidMessage
+from ..topics.messages import Artifact, BlobRef, Event, Payload, RunRecord, Step, ThreadMessage
+from ..topics.reads import Stored
+from .checkpoints.cell import size_of
+from .checkpoints.state import Saved, is_checkpoint
+from .journal import ENTRY_KINDS, entries
+from .log import decode_record
 
 _AT_ONCE = 8
 _decode_message = msgspec.json.Decoder(ThreadMessage).decode
