@@ -24,6 +24,7 @@ from .routes import (
     deadletters,
     effects,
     events,
+    forks,
     operations,
     pages,
     runs,
@@ -31,7 +32,20 @@ from .routes import (
     threads,
 )
 
-_ROUTERS = (runs, effects, events, artifacts, threads, schedules, agents, attention, deadletters, operations, pages)
+_ROUTERS = (
+    runs,
+    forks,
+    effects,
+    events,
+    artifacts,
+    threads,
+    schedules,
+    agents,
+    attention,
+    deadletters,
+    operations,
+    pages,
+)
 
 
 def create_app(settings: GatewaySettings | None = None, broker: BrokerSettings | None = None) -> FastAPI:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from ..store.errors import BlobMissing
+from ..store.errors import BlobMissing, CheckpointMissing
 from ..store.projection import ProjectionError
 from ..topics import errors as wire
 from .errors import (
@@ -42,6 +42,7 @@ _STATUS: tuple[tuple[type[wire.CallboardError], int], ...] = (
     (wire.StaleFence, 409),
     (wire.BrokerError, 503),
     (BlobMissing, 410),
+    (CheckpointMissing, 410),
     (ProjectionError, 503),
 )
 

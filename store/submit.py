@@ -41,6 +41,7 @@ from ..topics.messages import (
 from ..topics.reads import Stored
 from ..topics.rpc import ask
 from ..topics.subjects import require_token
+from ..topics.versions import require_version
 from .blobs import Blobs
 from .errors import error_of
 from .log import EventLog, Loaded, decode_record
@@ -64,8 +65,16 @@ class Submitter:
 
     # -- submit -------------------------------------------------------------------------------------------------
 
-    async def submit(self, request: TaskRequest, value: bytes | None = None, patience_s: float = 10.0) -> SubmitReply:
-        """Creates the run and returns once it is durable. `value`, when given, is the input's JSON, of any size.
+    async def submit(
+        self,
+        request: TaskRequest,
+        value: bytes | None = None,
+        patience_s: float = 10.0,
+        *,
+        update: bytes | None = None,
+    ) -> SubmitReply:
+        """Creates the run and returns once it is durable. `value`, when given, is the input's JSON, of any size; a fork
+        without one has the input of the run that it begins from. `update`: of a fork, the JSON of its edit.
 
         While no coordinator answers, the request is repeated for `patience_s` seconds; it names its run or its
         idempotency key (a run id is made here when it has neither), so that a repeated one gives the same run. Raises
@@ -74,6 +83,10 @@ class Submitter:
         and asking again with the same id or key is right."""
         if value is not None:
             request = request.carrying(await self._blobs.payload(value))
+        if request.fork is not None:
+            edit = None if update is None else await self._blobs.payload(update)
+            fork = msgspec.structs.replace(request.fork, update=edit, anew=value is not None)
+            request = msgspec.structs.replace(request, fork=fork)
         if request.run is None and request.key is None:
             request = msgspec.structs.replace(request, run=new_run_id())
         return await self._asked("submit", encode(request), SubmitReply, patience_s)
@@ -124,6 +137,12 @@ class Submitter:
         While no coordinator answers, the command is stored for the next one, and the record is the one of now. Raises
         NotFound, IllegalTransition, InvalidInput, or Unavailable when it could not even be stored."""
         command = Command(run=require_run_id(run), verb=require_token("verb", verb), reason=reason)
+        return (await self._commanded(command))[0]
+
+    async def retry(self, run: str, version: str = "") -> RunRecord:
+        """Has a run that ended without a result retried, a pinned one by workers of another `version` if one is given;
+        returns the record of the run that goes on from it. Raises as `command` does."""
+        command = Command(run=require_run_id(run), verb="retry", version=require_version(version))
         return (await self._commanded(command))[0]
 
     async def cancel(

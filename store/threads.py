@@ -190,6 +190,7 @@ class Threads:
                     at=stored.sequence if stored else 0,
                     without=active.run if active else None,
                     version=after.order.version,
+                    tip=after.order.tip,
                 )
 
     async def fork(self, thread: str, origin: Origin) -> ThreadRecord:

@@ -103,7 +103,7 @@ class Coordinator(Actor):
         self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
         self._liveness = Liveness(bus, self._commands.lost)
         retrying = Retrying(bus, self._ledger, self._carrier, self._routing, tracing)
-        self._commands.serve("retry", lambda command: retrying.retry(command.run))
+        self._commands.serve("retry", lambda command: retrying.retry(command.run, command.version))
         self._unserved = Unserved(bus, self._liveness.served, unserved_after_s, self._ledger.apply)
         self._dead = DeadLetters(bus)
         self._refusals = Refusals()

@@ -19,5 +19,7 @@ def fingerprint(request: TaskRequest) -> str:
         digest.update(b"\0" + (part or "").encode())
     digest.update(canonical(msgspec.json.encode(request.metadata or {})))
     digest.update((request.policy or "").encode())
+    if request.fork is not None or request.version is not None:
+        digest.update(b"\0" + msgspec.json.encode([request.fork, request.version]))
     digest.update((delay.text(request.run_at) + terms.text(request)).encode())
     return digest.hexdigest()

@@ -19,8 +19,8 @@ def of_request(
     request: TaskRequest, run: str, agent: str, info: AgentInfo | None, mark: str | None, now: datetime
 ) -> RunRecord:
     """The run of a request by `agent` (empty: nobody is known to serve its topic), with the digest of the request."""
-    wake_at = delay.to_come(request.run_at, now)
-    return _new(
+    wake_at, fork = delay.to_come(request.run_at, now), request.fork
+    record = _new(
         run,
         agent,
         request.payload,
@@ -35,8 +35,10 @@ def of_request(
         wake_at=wake_at,
         trace=request.trace,
         priority=request.priority,
-        reason=_why_it_waits(request.topic, agent, info, wake_at),
+        forked_from=fork,
+        reason=_why_it_waits(request, agent, info, wake_at),
     )
+    return record if request.version is None else replace(record, version=request.version, pin=bool(request.version))
 
 
 def of_sibling(
@@ -74,7 +76,7 @@ def of_child(parent: RunRecord, child: ChildRequest, info: AgentInfo | None, now
         detached=child.detached,
         trace=child.trace or parent.trace,
         priority=parent.priority,
-        reason=_why_it_waits(None, child.agent, info, None),
+        reason=None if info else _unregistered(child.agent),
     )
 
 
@@ -121,12 +123,18 @@ def _new(
     return terms.settled(replace(record, **more), info, request)
 
 
-def _why_it_waits(topic: str | None, agent: str, info: AgentInfo | None, wake_at: datetime | None) -> str | None:
+def _why_it_waits(request: TaskRequest, agent: str, info: AgentInfo | None, wake_at: datetime | None) -> str | None:
     reason = None
     if not agent:
-        reason = f"no agent serves topic {topic!r} yet; start a worker that does"
+        reason = f"no agent serves topic {request.topic!r} yet; start a worker that does"
     elif info is None:
-        reason = f"no worker has registered agent {agent!r} yet; start one"
+        reason = _unregistered(agent, request.version)
+    elif request.fork is not None:
+        reason = f"begins from checkpoint {request.fork.checkpoint} of run {request.fork.run}"
     if wake_at is None:
         return reason
     return f"begins at {wake_at:%Y-%m-%d %H:%M:%S} UTC" + (f"; {reason}" if reason else "")
+
+
+def _unregistered(agent: str, version: str | None = None) -> str:
+    return f"no worker has registered agent {agent!r}{f' version {version!r}' if version else ''} yet; start one"

@@ -38,10 +38,12 @@ from ...topics.messages import (
 )
 from ...topics.pull import Delivery
 from ...topics.subjects import require_token
-from . import delay, first_record, placing, terms
+from ...topics.versions import require_version
+from . import delay, first_record, forks, placing, terms
 from .carrier import Carrier
 from .effects import Dispatch
 from .fingerprint import fingerprint
+from .forks import Forks
 from .latecomers import Latecomers
 from .ledger import Ledger
 from .retrying import taken_up
@@ -72,6 +74,7 @@ class Intake:
         self._parked = parked
         self.latecomers = Latecomers(ledger, carrier.settle)
         self._blobs, self._tracing = Blobs(bus), tracing
+        self._forks = Forks(bus, event_log, self._blobs)
         self._bus, self._log, self._ledger, self._carrier, self._routing = bus, event_log, ledger, carrier, routing
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -107,12 +110,15 @@ class Intake:
     async def submit(self, request: TaskRequest, *, compare: bool = True, taken: datetime | None = None) -> SubmitReply:
         """Creates the run or runs of a request; the answer's runs are durable. A delay counts from `taken`, else now.
 
-        Raises InvalidInput, IdempotencyConflict (same id or key, other request; only if `compare`), BrokerError."""
+        Raises InvalidInput, IdempotencyConflict (same id or key, other request; only if `compare`), BrokerError; of a
+        fork also NotFound, CheckpointMissing."""
         self._check(request)
         request = self._with_run(request)
         if len(request.input) > self._bus.inline_limit:
             request = request.carrying(await self._blobs.payload(bytes(request.input)))
         mark = fingerprint(request) if compare or request.key else None
+        if request.fork is not None:
+            request = await self._forks.completed(request, request.fork)
         request = msgspec.structs.replace(request, run_at=delay.moment(request.run_at, taken or units.now()))
         assert request.run is not None
         agents: Sequence[str] = (request.agent,) if request.agent else await self._routing.serving(request.topic or "")
@@ -141,9 +147,13 @@ class Intake:
         await self._create(first_record.of_sibling(record, run, agent, info, trace, units.now()))
 
     def _check(self, request: TaskRequest) -> None:
-        if bool(request.agent) == bool(request.topic):
+        if request.fork is not None:
+            forks.require_valid(request, request.fork)
+        elif bool(request.agent) == bool(request.topic):
             raise InvalidInput("a task names either an agent or a topic: set exactly one of the two")
-        require_token("agent" if request.agent else "topic", request.agent or request.topic or "")
+        else:
+            require_token("agent" if request.agent else "topic", request.agent or request.topic or "")
+        require_version(request.version or "")
         if request.run is not None and "~" in require_run_id(request.run):
             raise InvalidInput(
                 f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run
@@ -165,7 +175,8 @@ class Intake:
         return msgspec.structs.replace(request, run=run)
 
     def _record(self, request: TaskRequest, run: str, agent: str, mark: str | None) -> RunRecord:
-        return first_record.of_request(request, run, agent, self._routing.agent(agent), mark, units.now())
+        info = self._routing.agent(agent, request.version)
+        return first_record.of_request(request, run, agent, info, mark, units.now())
 
     async def _create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """The record and its work message, written side by side; whichever of the two is lost is written again."""

@@ -24,7 +24,7 @@ def require_valid(request: TaskRequest) -> None:
     """Raises InvalidInput for a thread that cannot be, and for a policy without a thread."""
     if request.thread is not None:
         require_token("thread", request.thread)
-    elif request.policy is not None:
+    elif request.policy is not None and request.fork is None:
         raise InvalidInput(f"policy {request.policy!r} says what to do in a busy thread: name the thread as well")
 
 

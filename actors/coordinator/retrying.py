@@ -14,6 +14,7 @@ from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, NotFound
 from ...topics.ids import derived_run_id, require_run_id
 from ...topics.messages import RunRecord, Status
+from ...topics.versions import require_version
 from . import first_record, placing
 from .carrier import Carrier
 from .ledger import Ledger
@@ -48,9 +49,9 @@ class Retrying:
         self._bus, self._ledger, self._carrier = bus, ledger, carrier
         self._routing, self._tracing = routing, tracing
 
-    async def retry(self, run: str) -> RunRecord:
-        """The run that goes on from `run`, which is durable. Raises NotFound; IllegalTransition when there is nothing
-        to retry, or while something that it has started still lives."""
+    async def retry(self, run: str, version: str = "") -> RunRecord:
+        """The run that goes on from `run`, which is durable; pinned to `version`, if one is given. Raises NotFound;
+        IllegalTransition when there is nothing to retry, or while something that it has started still lives."""
         loaded = await self._ledger.load(run)
         if loaded is None:
             raise NotFound(f"there is no run {run}", run=run)
@@ -67,7 +68,7 @@ class Retrying:
         found = await self._ledger.load(name)
         if found is None:
             await self._require_nobody_below(run)
-            found = await self._created(before, name)
+            found = await self._created(before, name, require_version(version))
         await self._carrier.settle(found)
         return found.record
 
@@ -81,7 +82,9 @@ class Retrying:
                 alive=alive[:20],
             )
 
-    async def _created(self, before: RunRecord, name: str) -> Loaded:
+    async def _created(self, before: RunRecord, name: str, version: str) -> Loaded:
+        if version:
+            before = replace(before, version=version, pin=True)
         info = self._routing.agent(before.agent, before.version if before.pin else None)
         trace = self._tracing.came_with(before)
         record = first_record.of_retry(before, name, info, trace, units.now())

@@ -19,10 +19,21 @@ from msgspec.structs import replace
 
 from ...store.log import Loaded
 from ...store.threads import Head, Threads
-from ...topics import crash
+from ...topics import crash, reads
 from ...topics.bus import Bus
 from ...topics.errors import Conflict, StaleFence, Unavailable, WriteInFlight
-from ...topics.messages import Entry, ErrorInfo, Outcome, RunRecord, Status, ThreadHead, Turn, encode
+from ...topics.messages import (
+    Entry,
+    ErrorInfo,
+    Origin,
+    Outcome,
+    RunRecord,
+    Status,
+    ThreadHead,
+    Tip,
+    Turn,
+    encode,
+)
 from . import turns
 from .family import Family
 from .ledger import Ledger
@@ -67,24 +78,24 @@ class ThreadTurns:
     async def _in_order(self, record: RunRecord, turn: Turn) -> None:
         thread = record.thread or ""
         await self.look(thread)  # the run that is met may have ended, and whoever was to say so died
-        joined, head = await self._join(thread, record.id, turn)
+        joined, head = await self._join(thread, record, turn)
         crash.point("coordinator.after-join")
         word = _answer(joined, head.order, turn, thread)
         await self._tell(record.id, word)
         if word.turn.state == "waiting":
             await self.look(thread)
 
-    async def _join(self, thread: str, run: str, turn: Turn) -> tuple[turns.Joined, Head]:
+    async def _join(self, thread: str, record: RunRecord, turn: Turn) -> tuple[turns.Joined, Head]:
         """Written only if the run is still held back once the head is known: one that has had its turn, through
         another coordinator, has left the head before that, and does not come into it again."""
-        limit = self._bus.inline_limit
+        limit, run, begins = self._bus.inline_limit, record.id, turns.begins(record)
 
         async def held() -> bool:
             loaded = await self._ledger.load(run)
             return loaded is not None and turns.is_held(loaded.record)
 
         def joined(order: ThreadHead) -> turns.Joined:
-            found = turns.join(order, run, turn.policy)
+            found = turns.join(order, run, turn.policy, begins)
             if found.place == "waiting" and found.head is not order and len(encode(found.head)) > limit:
                 return turns.Joined(order, "full", found.entry)
             return found
@@ -99,19 +110,20 @@ class ThreadTurns:
         source = (turn.origin if fork else record.thread) or ""
         own = (record.thread if fork else record.id) or ""
         try:
-            made = await self._threads.fork(own, await self._threads.point(source))
+            made = await self._threads.fork(own, _shared(await self._threads.point(source), record, fork))
         except Conflict as error:
             return turns.refused(turn, error.message)
-        assert made.origin is not None
-        version, met = made.origin.version, made.origin.without
+        origin = made.origin
+        assert origin is not None
         if not fork:
-            return turns.apart(turn, version, met, own)
+            return turns.apart(turn, origin, own)
         try:
-            order = ThreadHead(version=version, active=Entry(record.id, "fork"))
+            active = Entry(record.id, "fork", begins=turns.begins(record))
+            order = ThreadHead(version=origin.version, active=active, tip=origin.tip)
             await self._threads.put_head(own, order, 0)
         except StaleFence:
             log.debug("fork %s has its head", own)
-        return turns.apart(turn, version, met)
+        return turns.apart(turn, origin)
 
     async def _own_tree_waits(self, record: RunRecord) -> bool:
         """Whether a run above this one is at work in its thread, and would wait for it."""
@@ -164,18 +176,28 @@ class ThreadTurns:
                 if await self._finished(thread, loaded.record, run == active.run):
                     ended[run] = loaded
             elif run == active.run:
-                await self._begin(loaded.record, active, head.order.version)
+                await self._begin(loaded.record, active, head.order)
         if not ended:
             return False
         left = {run for run, loaded in ended.items() if loaded and turns.leaves_something(loaded.record)}
+        tips = {active.run: await self._tip(loaded.record)} if (loaded := ended.get(active.run)) else {}
         async with self._lock(thread):
-            await self._change(thread, lambda order: turns.leave(order, ended.keys(), left))
+            await self._change(thread, lambda order: turns.leave(order, ended.keys(), left, tips))
         crash.point("coordinator.after-leave")
         return True
 
-    async def _begin(self, record: RunRecord, entry: Entry, version: int) -> None:
+    async def _tip(self, record: RunRecord) -> Tip | None:
+        """What a run that was interrupted has left stands in its log: its worker may have been lost."""
+        checkpoint = record.checkpoint
+        if record.status is Status.INTERRUPTED:
+            subject = self._bus.subjects.event(record.id, "checkpoint")
+            stored = await reads.last_from_leader(self._bus, self._bus.subjects.events, subject)
+            checkpoint = stored.sequence if stored is not None else 0
+        return turns.tip_of(record, checkpoint)
+
+    async def _begin(self, record: RunRecord, entry: Entry, order: ThreadHead) -> None:
         if record.turn is not None and turns.is_held(record):
-            await self._tell(record.id, turns.taken(record.turn, entry, version))
+            await self._tell(record.id, turns.taken(record.turn, entry, order))
 
     async def _replace(self, thread: str, order: ThreadHead) -> None:
         """Cancels who is replaced. Again and again, until they have left."""
@@ -228,7 +250,8 @@ class ThreadTurns:
 
         def claimed(order: ThreadHead) -> ThreadHead:
             free = order.active is None and order.version == base
-            return replace(order, active=Entry(record.id, "optimistic")) if free else order
+            mine = Entry(record.id, "optimistic", begins=turns.begins(record))
+            return replace(order, active=mine) if free else order
 
         async with self._lock(thread):
             order = (await self._change(thread, claimed)).order
@@ -277,7 +300,7 @@ def _answer(joined: turns.Joined, order: ThreadHead, turn: Turn, thread: str) ->
     met = joined.entry.met
     match joined.place:
         case "taken":
-            return turns.taken(turn, joined.entry, order.version)
+            return turns.taken(turn, joined.entry, order)
         case "waiting":
             return turns.waits(turn, joined.entry, thread)
         case "busy":
@@ -285,6 +308,15 @@ def _answer(joined: turns.Joined, order: ThreadHead, turn: Turn, thread: str) ->
         case "full":
             why = f"{len(order.waiting)} runs wait in thread {thread} already: try again when fewer do"
             return turns.refused(turn, why, met)
+
+
+def _shared(point: Origin, record: RunRecord, fork: bool) -> Origin:
+    """What a thread of the run's own shares with the one it comes from: of a run that begins from a checkpoint what was
+    there at that time, which that run itself may have said."""
+    if record.forked_from is None or not fork:
+        return point
+    own = point.without == record.forked_from.run
+    return replace(point, at=min(point.at, record.forked_from.checkpoint), without=None if own else point.without)
 
 
 def _optimistic(record: RunRecord) -> bool:

@@ -18,6 +18,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from ...store.attention import FAILED_BY_HAND
 from ...topics.messages import ASKING, ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
 from . import answering, canceling, deadlines, pinning, turns
@@ -178,6 +180,8 @@ def _end(record: RunRecord, end: End, now: datetime) -> Decision:
     outcome = end.outcome
     if outcome.attempt != record.attempt or record.status not in (Status.RUNNING, Status.CANCEL_REQUESTED):
         return APPLIED if _tells_of(record, outcome) else STALE
+    if outcome.checkpoint:
+        record = replace(record, checkpoint=outcome.checkpoint)
     if record.status is Status.CANCEL_REQUESTED:
         return canceling.handed_in(record, outcome, now)
     record = answering.taken(record, outcome)

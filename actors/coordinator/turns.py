@@ -6,13 +6,25 @@ Of several that replace only the last one gets to work: each of the others was i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from ...topics.messages import CancelOrder, Deed, Entry, ErrorInfo, Policy, RunRecord, Status, ThreadHead, Turn
+from ...topics.messages import (
+    CancelOrder,
+    Deed,
+    Entry,
+    ErrorInfo,
+    Origin,
+    Policy,
+    RunRecord,
+    Status,
+    ThreadHead,
+    Tip,
+    Turn,
+)
 from .run_commands import TakeTurn
 
 MOST_WAITING = 300
@@ -34,7 +46,7 @@ class Joined(NamedTuple):
     entry: Entry
 
 
-def join(head: ThreadHead, run: str, policy: Policy) -> Joined:
+def join(head: ThreadHead, run: str, policy: Policy, begins: Tip | None = None) -> Joined:
     """The head with the run in it. A run that is in it already stays where it is."""
     if head.active is not None and head.active.run == run:
         return Joined(head, "taken", head.active)
@@ -42,9 +54,9 @@ def join(head: ThreadHead, run: str, policy: Policy) -> Joined:
         if entry.run == run:
             return Joined(head, "waiting", entry)
     if head.active is None:
-        entry = Entry(run, policy)
+        entry = Entry(run, policy, begins=begins)
         return Joined(replace(head, active=entry), "taken", entry)
-    entry = Entry(run, policy, head.active.run)
+    entry = Entry(run, policy, head.active.run, begins)
     if policy == "reject":
         return Joined(head, "busy", entry)
     if len(head.waiting) >= MOST_WAITING:
@@ -73,19 +85,38 @@ def doomed(head: ThreadHead) -> list[tuple[Entry, CancelOrder, Entry]]:
     return found
 
 
-def leave(head: ThreadHead, gone: Collection[str], left: Collection[str]) -> ThreadHead:
+def leave(
+    head: ThreadHead, gone: Collection[str], left: Collection[str], tips: Mapping[str, Tip | None] | None = None
+) -> ThreadHead:
     """The head without the runs that have ended. The version rises if the active one is among those that `left`
-    something."""
+    something; the thread's state is the one that it left, if it did (`tips`, by run)."""
     waiting = [entry for entry in head.waiting if entry.run not in gone]
-    active, version = head.active, head.version
+    active, version, tip = head.active, head.version, head.tip
     if active is not None and active.run in gone:
         version += active.run in left
+        tip = (tips or {}).get(active.run) or tip
         active = None
     if active is None and waiting:
         active, waiting = waiting[0], waiting[1:]
     if active == head.active and waiting == head.waiting:
         return head
-    return replace(head, active=active, waiting=waiting, version=version)
+    return replace(head, active=active, waiting=waiting, version=version, tip=tip)
+
+
+def begins(record: RunRecord) -> Tip | None:
+    """The state with which a run begins that does not begin from that of its thread."""
+    fork = record.forked_from
+    return None if fork is None else Tip(run=record.id, checkpoint=fork.checkpoint, agent=record.agent)
+
+
+def tip_of(record: RunRecord, checkpoint: int) -> Tip | None:
+    """The state that a run which has ended leaves in its thread. `checkpoint`: its newest one; 0: none. A fork leaves
+    at least what it began with."""
+    if record.attempt == 0 or record.status is Status.ROLLED_BACK:
+        return None
+    if checkpoint and record.status in (Status.COMPLETED, Status.INTERRUPTED):
+        return Tip(run=record.id, checkpoint=checkpoint, agent=record.agent)
+    return begins(record)
 
 
 def is_held(record: RunRecord) -> bool:
@@ -104,10 +135,10 @@ def leaves_something(record: RunRecord) -> bool:
 # -- what a run becomes -----------------------------------------------------------------------------------------
 
 
-def taken(turn: Turn, entry: Entry, version: int) -> TakeTurn:
-    """The run may work."""
+def taken(turn: Turn, entry: Entry, head: ThreadHead) -> TakeTurn:
+    """The run may work, from the thread's state on."""
     did = turn.did or (_DEEDS.get(entry.policy, "started") if entry.met else "started")
-    return TakeTurn(replace(turn, state="taken", did=did, met=entry.met, base=version))
+    return TakeTurn(replace(turn, state="taken", did=did, met=entry.met, base=head.version, tip=head.tip))
 
 
 def waits(turn: Turn, entry: Entry, thread: str) -> TakeTurn:
@@ -118,10 +149,11 @@ def waits(turn: Turn, entry: Entry, thread: str) -> TakeTurn:
     )
 
 
-def apart(turn: Turn, version: int, met: str | None, branch: str | None = None) -> TakeTurn:
+def apart(turn: Turn, origin: Origin, branch: str | None = None) -> TakeTurn:
     """The run works in a thread of its own: of a fork for good, of an optimistic one until it is kept."""
+    met = origin.without
     did: Deed = "forked" if turn.policy == "fork" else "alongside" if met else "started"
-    return TakeTurn(replace(turn, state="taken", did=did, met=met, base=version, branch=branch))
+    return TakeTurn(replace(turn, state="taken", did=did, met=met, base=origin.version, branch=branch, tip=origin.tip))
 
 
 def refused(turn: Turn, why: str, met: str | None = None) -> TakeTurn:

@@ -110,6 +110,7 @@ def _register() -> None:
         dev,
         doctor,
         effects,
+        fork,
         publish,
         replay,
         roles,
@@ -120,7 +121,10 @@ def _register() -> None:
     )
     from . import version as versions
 
-    giving, looking = (publish, runs, effects, tail, replay, schedules), (agents, artifacts, deadletters, doctor, check)
+    giving, looking = (
+        (publish, fork, runs, effects, tail, replay, schedules),
+        (agents, artifacts, deadletters, doctor, check),
+    )
     for module in (dev, roles, *giving, attention, webhooks, *looking, versions):
         module.register(app)
 

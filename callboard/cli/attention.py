@@ -79,7 +79,7 @@ def retry(ctx: typer.Context, run: Run, json: Json = False) -> None:
     retry_run(ctx, run, json=json)
 
 
-def retry_run(ctx: typer.Context, run: str, *, json: bool) -> None:
+def retry_run(ctx: typer.Context, run: str, version: str = "", *, json: bool) -> None:
     """What `attention retry` and `runs retry` do."""
     from .console import Output, note
     from .session import run as run_session
@@ -87,7 +87,7 @@ def retry_run(ctx: typer.Context, run: str, *, json: bool) -> None:
     output = Output(json)
 
     async def work(session: Session) -> None:
-        record = await session.submitter.command(run, "retry")
+        record = await session.submitter.retry(run, version)
         if record.retry_of != run:
             note(f"no coordinator answers: the command is stored, and run {run} is retried when one comes up")
             return

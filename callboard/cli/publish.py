@@ -125,10 +125,10 @@ def run(
         require_taken(reply)
         if not wait:
             if output.json:
-                output.record(_as_json(reply))
+                output.record(as_json(reply))
             else:
                 output.line(reply.run)
-                _tell_turn(reply)
+                tell_turn(reply)
             return None
         try:
             note(f"run {reply.run}")
@@ -142,12 +142,13 @@ def run(
         run_session(ctx, work)
 
 
-def _as_json(reply: SubmitReply) -> dict[str, Any]:
+def as_json(reply: SubmitReply) -> dict[str, Any]:
+    """What the answer to a request tells."""
     told: dict[str, Any] = {"run": reply.run, "status": reply.status, "duplicate": reply.duplicate}
     return told if reply.turn is None else told | {"thread": reply.thread, "turn": reply.turn}
 
 
-def _tell_turn(reply: SubmitReply) -> None:
+def tell_turn(reply: SubmitReply) -> None:
     """Says what the policy has led to, when another run was at work in the thread, and of a fork where it works."""
     from .console import note
 

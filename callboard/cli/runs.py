@@ -256,11 +256,20 @@ def _tree_line(output: Output, record: RunRecord, lead: str) -> None:
 
 
 @group.command("retry")
-def retry(ctx: typer.Context, run: Run, json: Json = False) -> None:
-    """Retry a run that ended without a result, from where it failed. Prints the id of the run that goes on from it."""
+def retry(
+    ctx: typer.Context,
+    run: Run,
+    version: Annotated[
+        str, typer.Option("--version", metavar="VERSION", help="Have workers of this version of its agent go on.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Retry a run that ended without a result, from where it failed. Prints the id of the run that goes on from it.
+
+    One that was pinned to a version of its agent stays on it, unless --version names another one."""
     from .attention import retry_run
 
-    retry_run(ctx, run, json=json)
+    retry_run(ctx, run, version, json=json)
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------

@@ -36,10 +36,15 @@ async def drop(run: RunPath, desk: At) -> Response:
 
 @router.post("/runs/{run}/retry", status_code=202, response_model=out.RunRetried, summary="Retry a run",
              responses={201: {"model": out.RunRetried, "description": "The retry is durable"}})  # fmt: skip
-async def retry(run: RunPath, desk: At, response: Response) -> out.RunRetried:
+async def retry(
+    run: RunPath,
+    desk: At,
+    response: Response,
+    version: Annotated[str, Query(max_length=64, description="Have workers of this version of its agent go on")] = "",
+) -> out.RunRetried:
     """A new run goes on from one that ended without a result: finished steps are not executed again. Idempotent: a run
     is retried by one other."""
-    record = await desk.submitter.command(run, "retry")
+    record = await desk.submitter.retry(run, version)
     if record.retry_of == run:
         response.status_code = 201
         response.headers["location"] = f"/runs/{quote(record.id)}"

@@ -43,9 +43,9 @@ async def create(
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> out.RunCreated:
     """Answers once the run is durable. The same idempotency key and request give the same run (`duplicate` is true)."""
-    key = _same_key(task.idempotency_key, idempotency_key)
+    key = same_key(task.idempotency_key, idempotency_key)
     value = await raw_field(request, "input")
-    _check_metadata(desk, task.metadata)
+    check_metadata(desk, task.metadata)
     inbound = trace.parse(request.headers.get(trace.HEADER))
     with trace.span("POST /runs", inbound, SpanKind.SERVER, _spoken_of(task)) as span:
         asked = TaskRequest(
@@ -78,13 +78,15 @@ def _spoken_of(task: out.RunCreate) -> dict[str, str]:
     return http | {name: value for name, value in wanted.items() if value}
 
 
-def _same_key(in_body: str | None, in_header: str | None) -> str | None:
+def same_key(in_body: str | None, in_header: str | None) -> str | None:
+    """The idempotency key of a request, which may stand in two places. Raises BadRequest when they differ."""
     if in_body is not None and in_header is not None and in_body != in_header:
         raise BadRequest("idempotency_key in the body and the header Idempotency-Key differ: give one of them")
     return in_body if in_body is not None else in_header
 
 
-def _check_metadata(desk: Desk, metadata: dict[str, Any] | None) -> None:
+def check_metadata(desk: Desk, metadata: dict[str, Any] | None) -> None:
+    """Raises BodyTooLarge for metadata that a record cannot hold."""
     size = len(encode(metadata)) if metadata else 0
     limit = desk.link.bus.inline_limit
     if size > limit:
@@ -103,6 +105,7 @@ async def list_runs(
     thread: str | None = None,
     parent: str | None = None,
     root: str | None = None,
+    forked_from: Annotated[str | None, Query(description="Only forks of this run")] = None,
     metadata: Annotated[list[str] | None, Query(description="`key:value`, may be repeated; all must match")] = None,
     created_after: AwareDatetime | None = None,
     created_before: AwareDatetime | None = None,
@@ -113,6 +116,7 @@ async def list_runs(
     """Newest first, from the read model: `applied` says how much of the log the list reflects."""
     filters = RunFilter(
         status=tuple(status or ()), agent=agent, topic=topic, thread=thread, parent=parent, root=root,
+        forked_from=forked_from,
         metadata=_pairs(metadata), created_after=created_after, created_before=created_before,
     )  # fmt: skip
     projection = await desk.shelf.projection(min_sequence)

@@ -17,7 +17,7 @@ from .. import threaded, translate
 from ..desk import At, Desk
 from ..errors import ProjectionMissing
 from ..strict import StrictRoute, raw_field
-from .runs import MAX_SEQUENCE, Limit, MinSequence, _check_metadata
+from .runs import MAX_SEQUENCE, Limit, MinSequence, check_metadata
 
 router = APIRouter(tags=["threads"], route_class=StrictRoute)
 
@@ -42,7 +42,7 @@ async def list_threads(
 @router.post("/threads", status_code=201, response_model=out.ThreadOut, summary="Create a thread")
 async def create(asked: out.ThreadCreate, response: Response, desk: At) -> out.ThreadOut:
     """With an id: creating it again with the same metadata gives the same thread, with others it is a conflict."""
-    _check_metadata(desk, asked.metadata)
+    check_metadata(desk, asked.metadata)
     record = await Threads(desk.link.bus).create(asked.id, asked.metadata)
     response.headers["location"] = f"/threads/{quote(record.id, safe='')}"
     return translate.thread(record)

@@ -143,7 +143,7 @@ def test_a_run_is_held_back_until_its_turn_comes() -> None:
     entry = Entry("r", "enqueue", "x")
     waits = told(first, turns.waits(turn_of(first), entry, "t"))
     assert (waits.reason, turn_of(waits).did, owed(waits)) == ("waits for run x in thread t", "queued", (AskTurn("r"),))
-    taken = told(waits, turns.taken(turn_of(waits), entry, 3))
+    taken = told(waits, turns.taken(turn_of(waits), entry, ThreadHead(version=3)))
     assert (turn_of(taken).base, turn_of(taken).did, taken.reason) == (3, "queued", None)
     assert owed(taken) == (Dispatch("a", "r", 1),)
     late = turns.waits(turn_of(first), entry, "t")
@@ -155,9 +155,9 @@ def test_a_run_is_held_back_until_its_turn_comes() -> None:
 
 def test_a_word_may_come_in_any_order_and_the_deed_is_the_same() -> None:
     first = record("rollback")
-    at_once = told(first, turns.taken(turn_of(first), Entry("r", "rollback", "x"), 0))
+    at_once = told(first, turns.taken(turn_of(first), Entry("r", "rollback", "x"), ThreadHead()))
     assert turn_of(at_once).did == "rolled_back"
-    alone = told(first, turns.taken(turn_of(first), Entry("r", "rollback"), 0))
+    alone = told(first, turns.taken(turn_of(first), Entry("r", "rollback"), ThreadHead()))
     assert turn_of(alone).did == "started"
 
 
@@ -195,7 +195,9 @@ def test_a_fork_works_in_a_thread_of_its_own() -> None:
 
 
 def test_children_belong_to_their_parent_s_turn() -> None:
-    parent = told(record("interrupt"), turns.taken(turn_of(record("interrupt")), Entry("r", "interrupt"), 2))
+    parent = told(
+        record("interrupt"), turns.taken(turn_of(record("interrupt")), Entry("r", "interrupt"), ThreadHead(version=2))
+    )
     blank = msgspec.structs.replace(record(), id="r~c", parent="r", turn=None, dispatch=1)
 
     def child(detached: bool = False, **options: Any) -> RunRecord:

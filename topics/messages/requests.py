@@ -43,6 +43,8 @@ class TaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long the run may wait for a worker each time it is queued, in seconds; otherwise as its agent says."""
     priority: Priority = "normal"
     """Which goes first when the agent has limits."""
+    version: str | None = None
+    """The version of the agent to which the run is pinned, whatever the registration says."""
     fork: Fork | None = None
     """The checkpoint that the run begins from; then neither agent nor topic need be named."""
 
@@ -90,6 +92,8 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of `cancel`: how the runs end."""
     by: str = ""
     """Of `cancel`: the run above on which it was asked for. Of `escalate` and `say`: who does it."""
+    version: str = ""
+    """Of `retry`: the version of the agent to which the run is pinned that goes on; empty: as the run was."""
     effect: str = ""
     """Of `reconcile`: the place or the name of the unknown effect."""
     happened: bool = False

@@ -47,11 +47,13 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Entry(Struct, frozen=True, array_like=True):
-    """A run in a thread's order: `[run, policy, met]`."""
+    """A run in a thread's order: `[run, policy, met, begins]`."""
 
     run: str
     policy: Policy
     met: str | None = None
+    begins: Tip | None = None
+    """Of a run that begins from a checkpoint: that one. From its turn on it is the state of the thread."""
 
 
 class ThreadHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,6 +69,11 @@ class ThreadHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tip: Tip | None = None
     """The state of the thread: the last checkpoint of the last run that left one."""
     v: int = VERSION
+
+    @property
+    def state(self) -> Tip | None:
+        """The state of the thread now, as far as the head knows: of a fork that is at work, where it began."""
+        return (self.active.begins if self.active is not None else None) or self.tip
 
 
 class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
