@@ -25,6 +25,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from ..answer import Answer
+
 Source = Literal["input", "loop", "update", "fork"]
 When = Literal["inside", "before", "after"]
 Durability = Literal["sync", "async", "exit"]
@@ -113,7 +115,7 @@ class Question:
     """The author's own id; "": the ground makes one from namespace, step, task and index."""
     payload: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever else `interrupt(...)` was given: schema, kind, expiry, …; handed on as it is."""
+    """Whatever else `interrupt(...)` was given and differs from its default, by the name of the parameter."""
 
 
 class Unanswered(BaseException):
@@ -139,9 +141,10 @@ class Desk(Protocol):
     def context(self) -> Any:
         """The `ctx` of a node that takes one. Its operations are remembered under superstep and task."""
 
-    def answer(self, question: Question) -> Any:
-        """The answer to a question of this task. Raises Unanswered while there is none. Not async: sync nodes ask too;
-        may be called in another thread than the loop's."""
+    def answer(self, question: Question) -> Answer:
+        """The answer to a question of this task, with its value as plain JSON (of "approve": the payload). Raises
+        Unanswered while there is none. Not async: sync nodes ask too; may be called in another thread than the
+        loop's."""
 
 
 class Ground(Protocol):
@@ -170,7 +173,7 @@ class Ground(Protocol):
     def inside(self, step: int, task: Task) -> AbstractContextManager[Desk]:
         """The scope in which a task runs, entered in the asyncio task that calls the node."""
 
-    def asked(self, question: Question) -> Any:
+    def asked(self, question: Question) -> Answer:
         """The answer to a question of the engine itself ("before", "after"). Raises Unanswered."""
 
     async def heard(self, position: int) -> Said | None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+import msgspec
+
+from ...topics import codec
+from ...topics.messages import Asked
+from ..answer import Answer, Escalate, InterruptExpired, InterruptRejected
 from .errors import GraphError
 from .ground import Desk, Question
 
@@ -19,35 +24,63 @@ class Asking:
     def __init__(self, desk: Desk, step: int, task: str) -> None:
         self.desk, self.step, self.task, self.count = desk, step, task, 0
 
-    def ask(self, payload: Any, id: str | None, options: dict[str, Any]) -> Any:
-        """The answer. Raises Unanswered."""
+    def ask(self, payload: Any, id: str | None, options: Mapping[str, Any]) -> Any:
+        """What the answer gives the node. Raises Unanswered."""
         index, self.count = self.count, self.count + 1
-        return self.desk.answer(
-            Question(step=self.step, task=self.task, index=index, id=id or "", payload=payload, options=options)
-        )
+        question = Question(
+            step=self.step, task=self.task, index=index, id=id or "", payload=payload, options=options
+        )  # fmt: skip
+        return taken(question, self.desk.answer(question))
 
 
 asking: contextvars.ContextVar[Asking | None] = contextvars.ContextVar("callboard_asking", default=None)
 
 
-@contextmanager
-def asked_by(task: Asking) -> Iterator[None]:
-    """Questions asked inside are this task's."""
-    token = asking.set(task)
-    try:
-        yield
-    finally:
-        asking.reset(token)
-
-
-def interrupt(payload: Any = None, *, id: str | None = None, **options: Any) -> Any:
+def interrupt(
+    payload: Any = None,
+    *,
+    id: str | None = None,
+    returns: Any = None,
+    schema: dict[str, Any] | None = None,
+    auth: bool = False,
+    actions: Sequence[Asked] | None = None,
+    to: str | None = None,
+    expires: timedelta | None = None,
+    default: Any = msgspec.UNSET,
+    escalate: Escalate | Sequence[Escalate] = (),
+) -> Any:
     """Stops the run until somebody answers, and returns the answer. For nodes of graphs, sync and async alike.
 
-    `payload` says what is asked; `id` names the question (default: made from its place). `options` (schema, kind,
-    expiry, …) are those of `ctx.interrupt`. The node starts again from its beginning when the answer is there: what it
-    does before the question is done again, except `ctx.step`s, which are remembered. Questions are told apart by their
-    order in the node. Raises GraphError outside of a node."""
+    The parameters, the result and the errors are those of `ctx.interrupt`. The node starts again from its beginning
+    when the answer is there: what it does before the question is done again, except `ctx.step`s, which are remembered.
+    The other nodes of the superstep end first, and are not run again. Questions are told apart by their order in the
+    node. Raises GraphError outside of a node."""
     task = asking.get()
     if task is None:
         raise GraphError("interrupt() is for nodes of graphs: in an agent's function write `await ctx.interrupt(...)`")
+    given = {
+        "returns": returns,
+        "schema": schema,
+        "auth": auth or None,
+        "actions": actions,
+        "to": to,
+        "expires": expires,
+        "escalate": escalate or None,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    if default is not msgspec.UNSET:
+        options["default"] = default
     return task.ask(payload, id, options)
+
+
+def taken(question: Question, answer: Answer) -> Any:
+    """What the code gets for an answer: its value as the type that was asked for, or all of it. Raises
+    InterruptRejected, InterruptExpired, DecodeError."""
+    returns = question.options.get("returns")
+    if answer.action == "expire":
+        raise InterruptExpired(answer.id)
+    if returns is Answer:
+        return answer
+    if answer.action == "reject":
+        raise InterruptRejected(answer)
+    return answer.value if returns is None else codec.decode(codec.encode(answer.value), returns)

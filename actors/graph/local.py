@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
-from ...topics import codec
-from ...topics.errors import InvalidInput, NotFound
+from ...topics.errors import InterruptAmbiguous, InterruptNotFound, NotFound
+from .answering import accepted_answer
 from .compiled import Compiled
 from .editing import edited
 from .engine import Engine
@@ -84,34 +84,32 @@ class Execution(Generic[S]):
     async def resume(self, answer: Any = None, *, answers: Mapping[str, Any] | None = None, edit: Any = None) -> S:
         """Answers open questions and goes on: the only one by `answer`, some of several by `answers={id: answer}`.
 
-        `edit` changes the state first, as `update_state` does. Raises InvalidInput for an id that is not open, or an
-        answer that is not of the type or schema that was asked for; then nothing was accepted."""
-        accepted = self._accepted({self._only(): answer} if answers is None else dict(answers))
-        if edit is not None:
-            await self.update_state(edit)
+        An answer is a value, or an `Answer` that approves, edits or rejects. `edit` (or `Answer.update`) changes the
+        state first, as `update_state` does. Raises InterruptNotFound, InterruptAmbiguous; InvalidAnswer for one that is
+        not of the type or schema that was asked for. Then nothing was accepted."""
+        accepted = {
+            name: accepted_answer(self.memory.open[name], name, one)
+            for name, one in self._named(answer, answers).items()
+        }
+        for one in (edit, *(given.update for given in accepted.values())):
+            if one is not None:
+                await self.update_state(one)
         self.memory.answers.update(accepted)
         return await self.run()
 
-    def _only(self) -> str:
-        if len(self.memory.open) != 1:
-            raise InvalidInput(f"say which question is answered, as answers={{id: answer}}; {self._listed()}")
-        return next(iter(self.memory.open))
-
-    def _accepted(self, answers: dict[str, Any]) -> dict[str, Any]:
-        return {name: self._fitted(name, answer) for name, answer in answers.items()}
-
-    def _fitted(self, name: str, answer: Any) -> Any:
-        question = self.memory.open.get(name)
-        if question is None:
-            raise InvalidInput(f"no question {name!r} is open; {self._listed()}", interrupt=name)
-        type_ = question.options.get("returns")
-        try:
-            return codec.decode(codec.encode(answer), Any if type_ is None else type_)
-        except codec.DecodeError as error:
-            raise InvalidInput(f"the answer to {name!r} does not fit: {error.message}", interrupt=name) from error
-
-    def _listed(self) -> str:
-        return f"open: {', '.join(map(repr, self.memory.open)) or 'none'}"
+    def _named(self, answer: Any, answers: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        open_ = self.memory.open
+        listed = f"open: {', '.join(map(repr, open_)) or 'none'}"
+        if answers is None:
+            if len(open_) > 1:
+                raise InterruptAmbiguous(
+                    f"say which question is answered, as answers={{id: answer}}; {listed}", open=list(open_)
+                )
+            answers = dict.fromkeys(open_ or [""], answer)
+        for name in answers:
+            if name not in open_:
+                raise InterruptNotFound(f"no question {name!r} is open; {listed}", open=list(open_))
+        return answers
 
     # -- time travel --------------------------------------------------------------------------------------------
 

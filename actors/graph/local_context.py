@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...topics import codec, units
 from ..agent import Agent, Retry
+from ..answer import Answer
 from .errors import GraphError
 from .ground import Durability, Question, Shape
+from .interrupting import taken
 from .node import NO_RETRY, backoff
 from .watching import Watch, event
 
@@ -29,7 +31,7 @@ class LocalHost:
         self.memory, self.watch = memory, watch
         self.logger = logging.LoggerAdapter(logging.getLogger("callboard.graph"), {})
 
-    def answer(self, place: str, question: Question) -> Any:
+    def answer(self, place: str, question: Question) -> Answer:
         """The answer given at this place. Raises Unanswered, JournalMismatch, InvalidInput."""
         return self.memory.answer(place, question)
 
@@ -160,7 +162,7 @@ class LocalContext:
 
         async def answered() -> Any:
             question = Question(step=0, task=place, id=id or "", payload=payload, options=options)
-            return self._host.answer(place, question)
+            return taken(question, self._host.answer(place, question))
 
         return answered()
 

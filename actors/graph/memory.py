@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ...topics.errors import InvalidInput
+from ..answer import Answer
 from .ground import Question, Said, Shape, Snapshot, Task, Unanswered, Writes
 from .local_context import LocalContext, LocalHost, mismatch
 from .watching import below
@@ -30,14 +31,14 @@ class Memory:
     """By place: the id of the question that was asked there."""
     open: dict[str, Question] = field(default_factory=dict)
     """By id: the questions that the execution stopped at."""
-    answers: dict[str, Any] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
     """By id."""
     said: list[Any] = field(default_factory=list)
     base: Snapshot | None = None
     keep: bool = True
     """Whether the history is kept, or only the newest snapshot of each namespace."""
 
-    def answer(self, place: str, question: Question) -> Any:
+    def answer(self, place: str, question: Question) -> Answer:
         """The answer to the question of this place. Raises Unanswered, JournalMismatch, InvalidInput."""
         name = self.asked.get(place)
         if name is None:
@@ -114,7 +115,7 @@ class MemoryDesk:
             self._context = LocalContext(self._host, self._place)
         return self._context
 
-    def answer(self, question: Question) -> Any:
+    def answer(self, question: Question) -> Answer:
         """The answer to a question of this task."""
         return self._host.answer(f"{self._place}?{question.index}", question)
 
@@ -156,7 +157,7 @@ class MemoryGround:
     def inside(self, step: int, task: Task) -> MemoryDesk:  # noqa: D102
         return MemoryDesk(self._host, f"{self._prefix}{step}/{task.key}")
 
-    def asked(self, question: Question) -> Any:  # noqa: D102
+    def asked(self, question: Question) -> Answer:  # noqa: D102
         return self._host.answer(f"{self._prefix}{question.step}/{question.task}!{question.when}", question)
 
     async def heard(self, position: int) -> Said | None:  # noqa: D102

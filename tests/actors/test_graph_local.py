@@ -8,10 +8,12 @@ import pytest
 from callboard import (
     END,
     START,
+    Answer,
     Command,
     Graph,
     GraphError,
     GraphInterrupted,
+    InterruptRejected,
     JournalMismatch,
     Send,
     StepFailed,
@@ -22,7 +24,7 @@ from callboard import (
     messages,
 )
 from callboard.actors.graph.errors import InvalidUpdate, UnknownNode
-from callboard.topics.errors import InvalidInput, NotFound
+from callboard.topics.errors import InterruptAmbiguous, InterruptNotFound, InvalidAnswer, InvalidInput, NotFound
 
 
 class State(TypedDict, total=False):
@@ -92,11 +94,11 @@ async def test_an_answer_must_be_to_an_open_question_and_of_the_type_asked_for()
         graph.edge(START, name).edge(name, END)
     execution = graph.execution()
     assert await stopped(execution) == ["many", "1/other?0"]
-    with pytest.raises(InvalidInput, match=r"say which question.*'many', '1/other\?0'"):
+    with pytest.raises(InterruptAmbiguous, match=r"say which question.*'many', '1/other\?0'"):
         await execution.resume(5)
-    with pytest.raises(InvalidInput, match=r"no question 'few' is open; open: 'many'"):
+    with pytest.raises(InterruptNotFound, match=r"no question 'few' is open; open: 'many'"):
         await execution.resume(answers={"few": 5})
-    with pytest.raises(InvalidInput, match=r"answer to 'many' does not fit.*[Ee]xpected `int`"):
+    with pytest.raises(InvalidAnswer, match=r"answer to 'many' does not fit.*[Ee]xpected `int`"):
         await execution.resume(answers={"1/other?0": "x", "many": "five"})
     assert (await execution.resume(answers={"many": 5, "1/other?0": "x"})) == {"n": 5, "log": ["x"], "total": 0}
 
@@ -116,6 +118,46 @@ async def test_an_answered_question_never_comes_again_and_a_changed_order_is_see
     ids.reverse()
     with pytest.raises(JournalMismatch, match=r"interrupt 'one'.*asks for interrupt 'two'"):
         await execution.run()
+
+
+async def test_an_answer_may_approve_edit_or_reject_what_was_asked() -> None:
+    graph = Graph(State)
+    answers: list[Any] = []
+
+    @graph.node
+    def ask(state: State) -> None:
+        answers.append(interrupt({"text": "draft"}, schema={"type": "object", "required": ["text"]}))
+
+    @graph.node
+    def whole(state: State) -> None:
+        answers.append(interrupt("publish?", id="whole", returns=Answer, actions=["approve", "reject"]))
+
+    graph.chain(START, "ask", "whole", END)
+    for given in (Answer("", "approve"), Answer("", "edit", {"text": "better"})):
+        execution = graph.execution()
+        await stopped(execution)
+        with pytest.raises(InvalidAnswer, match="does not fit"):
+            await execution.resume({"txt": "x"})
+        await stopped(execution, given)
+        with pytest.raises(InvalidAnswer, match="takes approve, reject, not respond"):
+            await execution.resume("yes")
+        await execution.resume(Answer("", "reject", comment="too long"))
+    assert answers[0] == {"text": "draft"}
+    assert answers[2] == {"text": "better"}
+    assert (answers[1].action, answers[1].comment, answers[1].id) == ("reject", "too long", "whole")
+    execution = graph.execution()
+    await stopped(execution)
+    with pytest.raises(InterruptRejected, match="was rejected by Ann: no"):
+        await execution.resume(Answer("", "reject", by="Ann", comment="no"))
+
+
+async def test_an_id_is_asked_once_in_a_run() -> None:
+    graph = Graph(State)
+    graph.node("ask", lambda state: [interrupt(id="x"), interrupt(id="x")], inline=True).chain(START, "ask", END)
+    execution = graph.execution()
+    await stopped(execution)
+    with pytest.raises(InvalidInput, match="'x' is asked twice"):
+        await execution.resume(1)
 
 
 async def test_a_question_outside_of_a_node_is_an_error() -> None:
