@@ -14,6 +14,7 @@ SECTIONS = {
         "agents",
         "actors",
         "effects",
+        "interrupts",
         "graphs",
         "checkpoints",
         "threads",

@@ -25,6 +25,7 @@ from .routes import (
     effects,
     events,
     forks,
+    interrupts,
     operations,
     pages,
     runs,
@@ -35,6 +36,7 @@ from .routes import (
 _ROUTERS = (
     runs,
     forks,
+    interrupts,
     effects,
     events,
     artifacts,

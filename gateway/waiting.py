@@ -17,7 +17,7 @@ class AttentionItem(Model):
     kind: Literal["failed", "timed_out", "orphaned", "input_required", "auth_required", "no_worker", "dead_letter"]
     since: datetime
     actions: list[str]
-    """`retry`, `reconcile`, `fail`, `cancel`, `replay`, `drop`, `start_worker`."""
+    """`retry`, `resume`, `escalate`, `reconcile`, `fail`, `cancel`, `replay`, `drop`, `start_worker`."""
     run: str | None = None
     agent: str | None = None
     version: str | None = None
@@ -30,6 +30,12 @@ class AttentionItem(Model):
     """Of a dead letter: where it was sent."""
     runs: int = 0
     """Of a queue: how many runs waited when it was noticed."""
+    interrupts: list[str]
+    """Ids of the interrupts that are open."""
+    to: list[str]
+    """Whose task it is to answer them, as far as that was said."""
+    effects: list[str]
+    """Places of the effects of which it is not known whether they happened."""
 
 
 class AttentionList(Model):
@@ -51,4 +57,5 @@ def shown(item: Item) -> AttentionItem:
         id=item.id, kind=item.kind, since=item.since, actions=list(item.actions), run=item.run, agent=item.agent,
         version=item.version, topic=item.topic, thread=item.thread,
         code=item.code, reason=item.reason, subject=item.subject, runs=item.runs,
+        interrupts=item.interrupts or [], to=item.to or [], effects=item.effects or [],
     )  # fmt: skip

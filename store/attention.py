@@ -19,7 +19,7 @@ from ..topics import reads
 from ..topics.bus import Bus, fence
 from ..topics.errors import IllegalTransition, InvalidInput, NotFound, StaleFence, Unavailable
 from ..topics.ids import require_run_id
-from ..topics.messages import Notice, Parked, RunRecord, Status, encode
+from ..topics.messages import ASKING, Notice, Parked, RunRecord, Status, encode
 from ..topics.reads import Stored
 from ..topics.units import now
 from ..topics.versions import split
@@ -76,6 +76,12 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a dead letter: where it was sent."""
     runs: int = 0
     """Of a queue: how many runs waited when it was noticed."""
+    interrupts: list[str] | None = None
+    """Ids of the interrupts that are open."""
+    to: list[str] | None = None
+    """Whose task it is to answer them, as far as that was said."""
+    effects: list[str] | None = None
+    """Places of the effects of which it is not known whether they happened."""
 
 
 def nobody(queue: str) -> str:
@@ -244,12 +250,25 @@ def _notice(record: RunRecord) -> Notice:
         thread=record.thread,
         reason=(record.reason or (error.message if error else None) or "")[:_REASON_CHARS] or None,
         code=error.code if error else None,
+        interrupts=[one.id for one in record.interrupts or ()] or None,
+        to=sorted({one.to for one in record.interrupts or () if one.to}) or None,
+        effects=[one.at for one in record.unknown or ()] or None,
     )
+
+
+def _actions(notice: Notice) -> tuple[Action, ...]:
+    """Of what can be done about its kind, that which can be done about this one."""
+    never: set[Action] = set()
+    if notice.kind in ASKING:
+        never |= set() if notice.interrupts else {"resume", "escalate"}
+        never |= set() if notice.effects else {"reconcile"}
+    return tuple(action for action in ACTIONS[notice.kind] if action not in never)
 
 
 def _of_run(notice: Notice) -> Item:
     return Item(
-        id=notice.run, kind=notice.kind, since=notice.since, actions=ACTIONS[notice.kind], run=notice.run,
+        id=notice.run, kind=notice.kind, since=notice.since, actions=_actions(notice), run=notice.run,
+        interrupts=notice.interrupts, to=notice.to, effects=notice.effects,
         agent=notice.agent or None, topic=notice.topic, thread=notice.thread, code=notice.code, reason=notice.reason,
     )  # fmt: skip
 

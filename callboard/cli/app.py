@@ -103,6 +103,7 @@ def options(
 def _register() -> None:
     from . import (
         agents,
+        answers,
         artifacts,
         attention,
         check,
@@ -111,6 +112,7 @@ def _register() -> None:
         doctor,
         effects,
         fork,
+        interrupts,
         publish,
         replay,
         roles,
@@ -121,10 +123,8 @@ def _register() -> None:
     )
     from . import version as versions
 
-    giving, looking = (
-        (publish, fork, runs, effects, tail, replay, schedules),
-        (agents, artifacts, deadletters, doctor, check),
-    )
+    giving = (publish, fork, runs, answers, interrupts, effects, tail, replay, schedules)
+    looking = (agents, artifacts, deadletters, doctor, check)
     for module in (dev, roles, *giving, attention, webhooks, *looking, versions):
         module.register(app)
 

@@ -25,9 +25,12 @@ Anything = Annotated[str, typer.Argument(metavar="ID", help="A run's id, or that
 
 def register(app: typer.Typer) -> None:
     """Adds the group."""
+    from .answers import resume
     from .effects import reconcile
+    from .interrupts import escalate
 
-    group.command("reconcile")(reconcile)
+    for name, command in (("resume", resume), ("escalate", escalate), ("reconcile", reconcile)):
+        group.command(name)(command)
     app.add_typer(group, name="attention")
 
 

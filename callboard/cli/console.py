@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STYLES = {
-    "completed": "green", "running": "cyan", "queued": "yellow", "waiting": "blue", "input_required": "magenta",
+    "completed": "green", "running": "cyan", "queued": "yellow", "waiting": "blue",
+    "input_required": "magenta", "auth_required": "magenta",
     "cancel_requested": "yellow", "failed": "red", "timed_out": "red", "orphaned": "red", "rejected": "red",
     "canceled": "bright_black", "interrupted": "bright_black", "rolled_back": "bright_black",
     "ok": "green", "note": "blue", "warning": "yellow", "problem": "red",

@@ -35,6 +35,12 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     code: str | None = None
     """Code of the error with which the run ended."""
+    interrupts: list[str] | None = None
+    """Ids of the interrupts that are open."""
+    to: list[str] | None = None
+    """Whose task it is to answer them, as far as that was said."""
+    effects: list[str] | None = None
+    """Places of the effects of which it is not known whether they happened."""
     by: str | None = None
     """Of `resolved`: what was done, such as `retried as RUN`."""
 
