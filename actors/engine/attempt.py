@@ -224,6 +224,7 @@ class Attempt:
             isolation=self._isolation,
             tenure=self.tenure,
             refused=self._refused,
+            stop=lambda: self.interrupt("stopped"),
             known=self._known,
             logger=self._logger,
             publish=self._publish,

@@ -76,14 +76,16 @@ def require_valid(options: ChildOptions, parent: RunRecord, detached: bool) -> N
 class ChildCall(Coroutine[Any, Any, T], Generic[T]):
     """What `ctx.call` gives: await it, gather it, or make a task of it. Started when it is first awaited."""
 
-    def __init__(self, run: Callable[[Group], Coroutine[Any, Any, T]]) -> None:
-        self._run = run
+    def __init__(self, begin: Callable[[Group], Coroutine[Any, Any, T]], run: str | None = None) -> None:
+        self._begin = begin
+        self.run = run
+        """The child's run id."""
         self._inner: Coroutine[Any, Any, T] | None = None
         self.group = Group()
 
     def _coroutine(self) -> Coroutine[Any, Any, T]:
         if self._inner is None:
-            self._inner = self._run(self.group)
+            self._inner = self._begin(self.group)
         return self._inner
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -134,6 +136,11 @@ class Children:
         if state.status in TERMINAL:
             self._ended[state.run] = state
         return state
+
+    async def started(self) -> None:
+        """Returns once no request is under way."""
+        if self._starter is not None:
+            await asyncio.wait((self._starter,))
 
     async def result(self, run: str, group: Group) -> ChildState:
         """Waits for the end of a child that was started; the attempt may be suspended meanwhile."""

@@ -48,6 +48,7 @@ class Parts:
     isolation: Isolation
     tenure: Tenure
     refused: Callable[[str], None]
+    stop: Callable[[], None]
     logger: logging.LoggerAdapter[logging.Logger]
     publish: Callable[[str, bytes, str | None], Awaitable[int]]
     known: dict[str, Agent[Any]]
