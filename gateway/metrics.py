@@ -33,6 +33,10 @@ class Metrics:
         )
         self.lag = self._gauge("callboard_projection_lag", "Messages of the log that the read model has not applied")
         self.runs = Gauge("callboard_runs", "Runs by status, from the read model", ["status"], registry=self.registry)
+        self.abandoned = Gauge(
+            "callboard_abandoned_threads", "Threads in which abandoned steps go on, by worker",
+            ["worker"], registry=self.registry,
+        )  # fmt: skip
         self.refused = Gauge(
             "callboard_refused_writes", "Late writes that a living process has seen refused or has refused, by kind",
             ["worker", "kind"], registry=self.registry,

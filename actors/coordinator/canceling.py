@@ -77,7 +77,14 @@ def handed_in(record: RunRecord, outcome: Outcome, now: datetime) -> Decision:
     if record.worker is None:
         return STALE
     why = outcome.error.message if outcome.kind == "stopped" and outcome.error else ""
+    if outcome.abandoned:
+        why = "; ".join([*([why] if why else []), _abandoned(outcome.abandoned)])
     return stopped(record, now, why, undone=outcome.undone, steps=outcome.steps)
+
+
+def _abandoned(steps: list[str]) -> str:
+    names = ", ".join(map(repr, steps[:3])) + (f" and {len(steps) - 3} more" if len(steps) > 3 else "")
+    return f"abandoned in a thread, where it goes on, its result dropped: step {names}"
 
 
 def stopped(record: RunRecord, now: datetime, why: str = "", *, undone: bool = False, **changes: object) -> Decision:

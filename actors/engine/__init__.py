@@ -26,6 +26,7 @@ from .kin import Child
 from .place import number_branches
 from .tenure import Lease
 from .thread import Said, ThreadHandle
+from .threads import StepThreads
 
 __all__ = [
     "Attempt",
@@ -40,6 +41,7 @@ __all__ = [
     "StepFailed",
     "StepProcessFailed",
     "StepRaised",
+    "StepThreads",
     "StepTimeout",
     "ThreadHandle",
     "number_branches",

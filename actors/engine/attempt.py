@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +37,7 @@ from .parts import Parts
 from .place import Places
 from .steps import Steps, ended_by, failure
 from .tenure import Lease, Tenure
+from .threads import StepThreads
 from .tracing import attempt_ended, attempt_span
 from .undo import Undo, current
 from .writer import Writer
@@ -61,7 +61,7 @@ class Attempt:
         grant: Grant,
         *,
         known: dict[str, Agent[Any]],
-        threads: Executor,
+        threads: StepThreads,
         processes: asyncio.Semaphore,
         lease: Lease,
         refusals: Refusals,
@@ -82,6 +82,7 @@ class Attempt:
         fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
         self._logger = logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields)
         self.tenure = Tenure(lease, self._log, self.record.id, grant.fence, self._lost)
+        self._call = Caller(threads, self.tenure, self.record.id)
         self._isolation = Isolation(processes, self._logger, self.tenure)
         self._children = Children(bus, self._log, self.record, self._hold, self._lost, self._refused)
         self._parts: Parts | None = None
@@ -199,7 +200,7 @@ class Attempt:
 
     def _assemble(self, begun: Beginning, checkpoints: Checkpoints) -> Parts:
         places, journal = Places(), begun.journal
-        call, record = Caller(self._threads, self.tenure), self.record
+        call, record = self._call, self.record
         steps = Steps(journal, self._writer, self._blobs, self._hold, call, record, places, self._covers)
         effects = EffectCalls(
             steps, call, journal, self._writer, self._blobs, self._hold, record, places, self._covers
@@ -324,7 +325,9 @@ class Attempt:
 
     async def _undo(self, loaded: Loaded) -> Outcome | None:
         late = self._parts.effects.late if self._parts else ()
-        undo = Undo(self._log, self._blobs, Caller(self._threads), loaded, self._writer.numbered, late)
+        undo = Undo(
+            self._log, self._blobs, Caller(self._threads, run=self.record.id), loaded, self._writer.numbered, late
+        )
         try:
             left = await undo.execute()
         except StaleFence:
@@ -380,5 +383,6 @@ class Attempt:
             heard=parts.inbox.heard if parts and paused else 0,
             undone=undone or not self._touched(),
             checkpoint=self._parts.memory.newest if self._parts else 0,
+            abandoned=self._call.abandoned or None,
             steps=(steps.executed + steps.remembered) if steps else record.steps,
         )

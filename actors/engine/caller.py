@@ -7,13 +7,13 @@ import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from datetime import timedelta
 from typing import Any
 
 from ..agent import Terminal
 from .errors import StepTimeout
 from .tenure import Tenure
+from .threads import StepThreads
 
 _DOUBT = object()
 
@@ -28,10 +28,13 @@ class Caller:
 
     With a tenure nothing is called once the run is somebody else's: AttemptEnded is raised. Otherwise raises what the
     function raises; Terminal for a `sys.exit` or KeyboardInterrupt, StepTimeout when it takes longer than
-    `timeout`: a sync function goes on in its thread after that."""
+    `timeout`: a sync function goes on in its thread after that, abandoned. Without `threads` those of the loop are
+    used."""
 
-    def __init__(self, threads: Executor, tenure: Tenure | None = None) -> None:
-        self._threads, self._tenure = threads, tenure
+    def __init__(self, threads: StepThreads | None, tenure: Tenure | None = None, run: str = "") -> None:
+        self._threads, self._tenure, self._run = threads, tenure, run
+        self.abandoned: list[str] = []
+        """The functions that went on in their threads when nobody waited for them any more."""
         self._sure: Callable[[], bool] = tenure.sure if tenure is not None else lambda: True
 
     async def __call__(
@@ -46,7 +49,7 @@ class Caller:
         limit = asyncio.timeout(timeout.total_seconds() if timeout else None)
         try:
             async with limit:
-                return await self._called(fn, args, kwargs)
+                return await self._called(name, fn, args, kwargs)
         except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process
             raise Terminal(f"step {name!r} {quitting(error)}", step=name) from error
         except TimeoutError as error:
@@ -54,19 +57,29 @@ class Caller:
                 raise StepTimeout(f"step {name!r} took longer than {timeout}", step=name) from error
             raise
 
-    async def _called(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _called(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         sure = self._sure()
         if not sure:
             await self.confirm()
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
             return await fn(*args, **kwargs)
         call = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
-        loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._threads, self._if_sure, call) if sure else _DOUBT
+        result = await self._in_thread(name, functools.partial(self._if_sure, call)) if sure else _DOUBT
         if result is _DOUBT:
             await self.confirm()
-            result = await loop.run_in_executor(self._threads, call)
+            result = await self._in_thread(name, call)
         return await result if isinstance(result, Awaitable) else result
+
+    async def _in_thread(self, name: str, call: Callable[[], Any]) -> Any:
+        if self._threads is None:
+            return await asyncio.get_running_loop().run_in_executor(None, call)
+        task = self._threads.submit(call)
+        try:
+            return await asyncio.wrap_future(task.future)
+        except asyncio.CancelledError:
+            if self._threads.abandon(task, self._run, name) is not None:
+                self.abandoned.append(name)
+            raise
 
     async def confirm(self) -> None:
         """Makes sure that the attempt still holds its run, if that is in doubt. Raises AttemptEnded."""

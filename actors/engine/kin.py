@@ -153,7 +153,8 @@ class Kin(Stepping):
         why = reason or ("canceled by itself" if target == own.id else f"canceled by run {own.id}")
         if target != own.id or scope == "children":
             order = self.step(self._cancel, target, scope, action, why, name=f"cancel:{target}", returns=Status)
-            return await order
+            status: Status = await order
+            return status
         self._parts.check()
         await self._cancel(target, scope, action, why)
         self._parts.stop()

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ...topics import codec, units
 from ..agent import Agent, Retry
@@ -109,7 +109,7 @@ class LocalContext:
         data = self._known(place, name)
         if data is None:
             try:
-                call = Caller(cast(Any, None))  # None: the loop's own threads
+                call = Caller(None)
                 data = codec.encode(await _tried(lambda: call(name, fn, args, kwargs, timeout), retries))
             except Exception as error:
                 raise StepFailed(name, failure(error), place) from error

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
 
@@ -29,7 +28,7 @@ from ...topics.versions import split, versioned
 from ..actor import Actor, SignalSource, Source
 from ..agent import Agent
 from ..context import ActorContext
-from ..engine import Attempt, Lease, number_branches
+from ..engine import Attempt, Lease, StepThreads, number_branches
 from ..refusals import Refusals
 from .desk import Desk
 from .lookout import Lookout
@@ -88,7 +87,7 @@ class AgentWorker(Actor):
         self._blobs = Blobs(bus, patient=True)
         self._desk = Desk(bus, self.worker)
         self._dead = DeadLetters(bus)
-        self._threads = ThreadPoolExecutor(max_workers=concurrency * 2 + 4, thread_name_prefix="callboard-step")
+        self._threads = StepThreads(concurrency * 2 + 4)
         self._refusals = Refusals()
         self._processes = asyncio.Semaphore(concurrency)
         self._pullers: list[Puller] = []
@@ -107,7 +106,7 @@ class AgentWorker(Actor):
         versions = {agent.name: agent.version for agent in self._agents.values() if agent.version}
         return {
             "agents": list(self._agents), "concurrency": self._concurrency, "running": list(self._running),
-            "refused": self._refusals.counts,
+            "refused": self._refusals.counts, "abandoned": self._threads.abandoned,
         } | ({"versions": versions} if versions else {})  # fmt: skip
 
     def sources(self) -> list[Source]:
@@ -181,7 +180,7 @@ class AgentWorker(Actor):
         for task in list(self._tasks):
             task.cancel()
         await self._desk.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     # -- taking work --------------------------------------------------------------------------------------------
 

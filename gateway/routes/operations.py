@@ -74,11 +74,14 @@ async def _workers(desk: Desk) -> None:
     except BrokerError:
         return
     desk.metrics.refused.clear()
+    desk.metrics.abandoned.clear()
     for answer in answers:
         try:
             info = msgspec.json.decode(answer.data, type=WorkerInfo)
         except msgspec.MsgspecError:
             continue
+        if info.agents:
+            desk.metrics.abandoned.labels(info.id).set(len(info.abandoned))
         for kind, number in info.refused.items():
             desk.metrics.refused.labels(info.id, kind).set(number)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callboard.actors.agent import Retry, agent
+from callboard.actors.agent import Agent, Retry, agent
 from callboard.actors.engine import ChildFailed, Context
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
@@ -141,17 +141,16 @@ async def test_with_fail_fast_the_first_failure_ends_the_runs_of_the_others(sett
             seen.append(str(error.facts["agent"]))
         if ctx.run.attempt == 1:
             raise ConnectionError("once more")
-        return (await ctx.gather(ctx.call("quick"), fail_fast=True) == [1] and "all") or "none"
+        return f"{await ctx.gather(ctx.call('quick'), fail_fast=True)}"
 
-    agents = [hasty, parent, quick, failing, endless]
+    agents: list[Agent[Any]] = [hasty, parent, quick, failing, endless]
     async with company(settings, bus, agents, concurrency=2, patience_s=0.05) as all_:
         record = await all_.run("hasty")
-        assert result_of(record) == "all"
+        assert result_of(record) == "[1]"
         assert set(seen) == {"failing"}
         tree = await all_.log.tree(record.id)
-        for one in tree:
-            await all_.ended(one.id)
-        found = Counter((one.agent, str((await all_.record(one.id)).status)) for one in tree)
+        ended = [await all_.ended(one.id) for one in tree]
+        found = Counter((one.agent, str(one.status)) for one in ended)
         assert found == {
             ("hasty", "completed"): 1, ("parent", "canceled"): 1, ("endless", "canceled"): 2,
             ("failing", "failed"): 1, ("quick", "completed"): 2,

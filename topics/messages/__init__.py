@@ -10,7 +10,7 @@ from .fork import Fork, Tip
 from .gate import KEYLESS, Gate, Holder
 from .interrupts import ASKED, Answer, AnswerAction, Answered, Asked, Escalated, Escalation, Interrupt, Word
 from .limits import Limits, Priority
-from .presence import AgentInfo, WorkerInfo
+from .presence import AbandonedStep, AgentInfo, WorkerInfo
 from .records import DeadLetter, ThreadMessage, ThreadRecord
 from .requests import Alive, Command, CommandReply, SubmitReply, TaskRequest
 from .run import ASKING, TERMINAL, CancelOrder, RetryPolicy, Ruling, RunRecord, Status, UnknownEffect
@@ -40,6 +40,7 @@ __all__ = [
     "POLICIES",
     "TERMINAL",
     "VERSION",
+    "AbandonedStep",
     "AgentInfo",
     "Alive",
     "Answer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -33,6 +34,17 @@ class AgentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """JSON schema of the state in its checkpoints; None when it is not typed."""
 
 
+class AbandonedStep(Struct, frozen=True, omit_defaults=True):
+    """A sync step whose function goes on in its thread although nobody waits for it."""
+
+    run: str
+    step: str
+    at: datetime
+    """When it was abandoned."""
+    after_s: float = 0.0
+    """How long it had run by then, in seconds."""
+
+
 class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`cb.worker.{id}.beat`: a worker's heartbeat on core NATS; also its answer to a ping on `cb.worker.{id}`."""
 
@@ -48,5 +60,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     draining: bool = False
     actors: list[str] = []
+    abandoned: list[AbandonedStep] = []
+    """Threads that it cannot use."""
     refused: dict[str, int] = {}
     """Late writes of attempts that had lost their run, by kind, refused since the process began."""

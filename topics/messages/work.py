@@ -90,6 +90,8 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether it waits for a message."""
     heard: int = 0
     """Stream sequence up to which the attempt has read what was said to the run."""
+    abandoned: list[str] | None = None
+    """The steps of the attempt whose functions go on in their threads."""
     undone: bool = False
     """Nothing outside is left that a cancel would have to undo: the run has no effects, or they were undone as far as
     that is possible; `error` says what was not."""

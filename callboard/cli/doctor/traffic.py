@@ -80,6 +80,7 @@ async def queues(bus: Bus) -> list[Check]:
     present = await workers(bus)
     found = [_worker(info) for info in present if info.agents or info.actors]
     found += [_refused(info) for info in present if info.refused]
+    found += [_abandoned(info) for info in present if info.abandoned]
     subjects = bus.subjects
     info = await bus.api(
         f"STREAM.INFO.{subjects.work_stream}", {"subjects_filter": f"{subjects.work}.*"}, missing_ok=True
@@ -106,6 +107,16 @@ def _refused(info: WorkerInfo) -> Check:
         f"late writes {info.id}",
         f"{kinds}: refused, because their attempts had lost their runs",
         "if it goes on, see whether processes stand still: machine load, CALLBOARD_LEASE_S",
+    )
+
+
+def _abandoned(info: WorkerInfo) -> Check:
+    shown = ", ".join(f"{one.step!r} of run {one.run} for {age(one.at)}" for one in info.abandoned[:_SHOWN])
+    more = f" and {len(info.abandoned) - _SHOWN} more" if len(info.abandoned) > _SHOWN else ""
+    return note(
+        f"threads of {info.id}",
+        f"nobody waits for these steps, and their functions go on: {shown}{more}",
+        'give what may hang a limit of its own, or isolate="process"',
     )
 
 
