@@ -145,11 +145,13 @@ class Commands:
             return await self._cancel_children(command.run, order)
         applied = await self.apply(command.run, Cancel(command.reason, order))
         record = _required(applied, command.run)
-        if applied.verdict != "refused":
+        if applied.verdict == "changed" or not record.terminal:
             now = await self._ledger.load(command.run)  # it may have ended with its effects
             return now.record if now else record
         below = await self._carrier.family.below(record.id) if command.scope == "tree" else []
         if not any(not one.terminal for one in below):
+            if applied.verdict == "applied":
+                return record
             raise IllegalTransition(
                 f"run {command.run} is {record.status} already: it cannot be canceled",
                 run=command.run,

@@ -40,7 +40,7 @@ def read_payments(path: Path) -> Payments:
 
 
 def wrong_payments(payments: Payments, runs: dict[str, RunHistory]) -> Iterator[str]:
-    """Paid twice; paid for a run that is canceled and not undone; undone for one that is not."""
+    """Paid twice; paid for a run that is canceled or rolled back and not undone; undone for one that is not."""
     for key, count in payments.paid.items():
         run = key.partition("/")[0]
         if run not in runs:
@@ -49,10 +49,10 @@ def wrong_payments(payments: Payments, runs: dict[str, RunHistory]) -> Iterator[
         status = runs[run].last.status
         if count > 1:
             yield f"{key} was paid {count} times"
-        if status is Status.CANCELED and key not in payments.undone:
-            yield f"{key} was paid, its run is canceled, and it is not undone"
-        if status is Status.COMPLETED and key in payments.undone:
-            yield f"{key} was undone, and its run is completed"
+        if status in (Status.CANCELED, Status.ROLLED_BACK) and key not in payments.undone:
+            yield f"{key} was paid, its run is {status}, and it is not undone"
+        if status in (Status.COMPLETED, Status.INTERRUPTED) and key in payments.undone:
+            yield f"{key} was undone, and its run is {status}"
 
 
 def wrong_turns(runs: dict[str, RunHistory]) -> Iterator[str]:
@@ -66,3 +66,20 @@ def wrong_turns(runs: dict[str, RunHistory]) -> Iterator[str]:
         for (_, end, first), (begin, _, second) in pairwise(sorted(found)):
             if begin < end - _TOLERANCE_S:
                 yield f"{second} began {end - begin:.3f} s before {first} had ended, both in thread {thread}"
+
+
+def wrong_replacements(runs: dict[str, RunHistory]) -> Iterator[str]:
+    """A run that was replaced has a later one in its thread whose policy says so; and rolled back is none that nobody
+    wanted to be."""
+    threads: dict[str, list[RunHistory]] = defaultdict(list)
+    for history in runs.values():
+        if history.last.thread is not None and history.last.parent is None:
+            threads[history.last.thread].append(history)
+    for thread, found in threads.items():
+        for history in found:
+            how = {Status.INTERRUPTED: ("interrupt", "rollback"), Status.ROLLED_BACK: ("rollback",)}.get(
+                history.last.status, ()
+            )
+            others = [one.last for one in found if one is not history]
+            if how and not any(one.turn is not None and one.turn.policy in how for one in others):
+                yield f"{history.last.id} is {history.last.status}, and no run of thread {thread} has replaced it"

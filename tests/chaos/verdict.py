@@ -18,7 +18,7 @@ from callboard.topics.bus import Bus
 from callboard.topics.errors import CallboardError
 from callboard.topics.messages import RunRecord, Status
 from tests.chaos.history import Executions, RunHistory, read_effects, read_run
-from tests.chaos.outside import read_payments, wrong_payments, wrong_turns
+from tests.chaos.outside import read_payments, wrong_payments, wrong_replacements, wrong_turns
 from tests.chaos.readers import Readers
 from tests.chaos.stage import Stage
 from tests.chaos.workload import Promises
@@ -74,6 +74,7 @@ async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
         payments = read_payments(stage.folder / "payments.txt")
         wrong.each("payments", wrong_payments(payments, runs))
         wrong.each("thread", wrong_turns(runs))
+        wrong.each("thread", wrong_replacements(runs))
         _read_once(readers, runs, wrong)
         for text in [*stage.died, *promises.broken, *readers.problems]:
             wrong.add("behaved", text)
@@ -159,6 +160,8 @@ def _promises_kept(promises: Promises, runs: dict[str, RunHistory], wrong: _Viol
     for run, expected in promises.results.items():
         history = runs.get(run)
         if history is not None and history.last.terminal:
+            if run in promises.replaceable and history.last.status in (Status.INTERRUPTED, Status.ROLLED_BACK):
+                continue  # by whom is looked at below
             _as_promised(history.last, expected, run in promises.canceled, wrong)
     for key, found in promises.keys.items():
         if len(found) > 1:
@@ -220,6 +223,10 @@ def _totals(
         "runs acknowledged": len(promises.results),
         "requests without an answer": len(promises.unanswered),
         "trees canceled": len(promises.canceled),
+        "runs replaced in their thread": sum(
+            run in promises.replaceable and history.last.status in (Status.INTERRUPTED, Status.ROLLED_BACK)
+            for run, history in runs.items()
+        ),
         "children written too late to begin": _too_late(promises, runs),
         "states": sum(len(history.turns) for history in histories),
         "attempts": sum(history.last.attempt for history in histories),

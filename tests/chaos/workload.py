@@ -19,7 +19,7 @@ from callboard.store.submit import Submitter
 from callboard.topics.bus import Bus
 from callboard.topics.errors import CallboardError, IllegalTransition, NotFound
 from callboard.topics.ids import new_run_id
-from callboard.topics.messages import TaskRequest
+from callboard.topics.messages import Policy, TaskRequest
 from tests.chaos.readers import Readers
 from tests.chaos.stage import Stage
 
@@ -32,13 +32,15 @@ _PATIENCE_S = 60.0
 _PAUSE_S = 0.25
 _WEIGHTS = {
     "submit": 24, "publish": 14, "keyed": 10, "http": 14, "tree": 10, "deep": 3, "nap": 8, "cancel": 9, "flaky": 6,
-    "later": 4, "pay": 7, "undo": 4, "thread": 8,
+    "later": 4, "pay": 7, "undo": 4, "thread": 8, "replace": 10,
 }  # fmt: skip
 _AGENTS = {
     "submit": "task", "keyed": "task", "later": "task", "thread": "task", "deep": "tree", "cancel": "tree",
-    "pay": "payer", "undo": "payer",
+    "pay": "payer", "undo": "payer", "replace": "payer",
 }  # fmt: skip
 _THREADS = 5
+_DESKS = 3
+"""Threads in which each run replaces the one that is at work."""
 SCHEDULE = "chaos-tick"
 _SCHEDULE_S = 3.0
 
@@ -82,6 +84,8 @@ def _input(kind: str, rng: random.Random) -> dict[str, Any]:
             return {"payments": rng.randint(1, 3), "steps": 1}
         case "undo":
             return {"payments": rng.randint(1, 3), "steps": 600}
+        case "replace":
+            return {"payments": rng.randint(1, 2), "steps": rng.randint(1, 60)}
         case _:
             return short
 
@@ -95,7 +99,7 @@ def expected(kind: str, asked: dict[str, Any]) -> Any:
             return ["before", "after"]
         case "flaky":
             return "try"
-        case "pay" | "undo":
+        case "pay" | "undo" | "replace":
             return int(asked["payments"])
         case _:
             return [str(index) for index in range(asked["steps"])]
@@ -115,6 +119,8 @@ class Promises:
     """Idempotency keys, with the runs that they gave."""
     unanswered: set[str] = field(default_factory=set)
     """Runs that were asked for and never acknowledged: they may exist."""
+    replaceable: set[str] = field(default_factory=set)
+    """Runs that another one in their thread may have ended."""
     asked: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
     """Answers that must not be."""
@@ -211,7 +217,7 @@ class _Client:
         task = TaskRequest(
             agent=agent, run=run, key=key, run_at=request.wait if request.kind == "later" else None,
             metadata={"kind": request.kind},
-            thread=f"chaos-{request.number % _THREADS}" if request.kind == "thread" else None,
+            thread=_thread(request), policy=_policy(request),
         )  # fmt: skip
         value = msgspec.json.encode(request.input)
         reply = await self.insist(lambda: self._submitter.submit(task, value, 5.0))
@@ -220,6 +226,8 @@ class _Client:
                 self._promises.unanswered.add(run)
             return None
         self._promised(reply.run, request)
+        if request.kind == "replace":
+            self._promises.replaceable.add(reply.run)
         return str(reply.run)
 
     def _promised(self, run: str, request: Request) -> None:
@@ -280,3 +288,20 @@ class _Client:
             self._promises.canceled.add(run)
         else:
             self._promises.uncanceled.add(run)
+
+
+def _thread(request: Request) -> str | None:
+    match request.kind:
+        case "thread":
+            return f"chaos-{request.number % _THREADS}"
+        case "replace":
+            return f"desk-{request.number % _DESKS}"
+        case _:
+            return None
+
+
+def _policy(request: Request) -> Policy | None:
+    """A replaced run is interrupted, or rolled back."""
+    if request.kind != "replace":
+        return None
+    return "rollback" if request.number % 2 else "interrupt"
