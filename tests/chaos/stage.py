@@ -30,7 +30,7 @@ AGENTS = Path(__file__).with_name("agents.py")
 LEASE_S = 2.0
 CANCEL_GRACE_S = 4.0
 COORDINATORS, GATEWAYS, WORKERS = 2, 2, 3
-READY_S = 60.0
+READY_S = 180.0
 
 
 @dataclass
