@@ -73,7 +73,7 @@ class Caller:
     async def _in_thread(self, name: str, call: Callable[[], Any]) -> Any:
         if self._threads is None:
             return await asyncio.get_running_loop().run_in_executor(None, call)
-        task = self._threads.submit(call)
+        task = self._threads.begin(call)
         try:
             return await asyncio.wrap_future(task.future)
         except asyncio.CancelledError:

@@ -7,12 +7,13 @@ however many of them hang, as many others work as before.
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -41,7 +42,20 @@ class _Task:
             self.future.set_result(result)
 
 
-class StepThreads:
+class _Watched(Future[T]):
+    """Tells when whoever waits for it goes."""
+
+    gone: Callable[[], Any] | None = None
+
+    def cancel(self) -> bool:
+        """Cancels what has not begun."""
+        canceled = super().cancel()
+        if not canceled and self.gone is not None:
+            self.gone()
+        return canceled
+
+
+class StepThreads(Executor):
     """At most `limit` threads at work at once, besides the abandoned ones. They keep no process from ending."""
 
     def __init__(self, limit: int) -> None:
@@ -53,16 +67,28 @@ class StepThreads:
         self._left: dict[_Task, AbandonedStep] = {}
         self._ended = False
 
-    def submit(self, call: Callable[[], Any]) -> _Task:
-        """Has it called; `future` of what this gives has its result. Raises RuntimeError after `close`."""
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Has a function called that is no step: one that is abandoned goes by its own name."""
+        future: _Watched[T] = _Watched()
+        task = _Task(functools.partial(fn, *args, **kwargs), future)
+        inner = fn.args[0] if isinstance(fn, functools.partial) and fn.args else fn
+        future.gone = lambda: self.abandon(task, "", getattr(inner, "__name__", "function"))
+        self._put(task)
+        return future
+
+    def begin(self, call: Callable[[], Any]) -> _Task:
+        """Has it called; `future` of what this gives has its result. Raises RuntimeError after `shutdown`."""
         task = _Task(call)
+        self._put(task)
+        return task
+
+    def _put(self, task: _Task) -> None:
         with self._lock:
             if self._ended:
                 raise RuntimeError("this worker has stopped: it begins no steps")
             self._queue.put(task)
             if not self._idle.acquire(blocking=False):
                 self._grow()
-        return task
 
     def _grow(self) -> None:
         if self._threads - len(self._left) < self._limit:
@@ -95,16 +121,19 @@ class StepThreads:
 
     def abandon(self, task: _Task, run: str, step: str) -> AbandonedStep | None:
         """Nobody waits for it any more. What is told of it, if it goes on; None if it has not begun, or has ended."""
-        if task.future.cancel() or task.future.done():
+        if Future.cancel(task.future) or task.future.done():
             return None
         took = time.monotonic() - task.began
         left = AbandonedStep(run=run, step=step, at=now(), after_s=round(took, 3))
         with self._lock:
             if task.future.done():
                 return None
+            known = task in self._left
             self._left[task] = left
             if not self._queue.empty():
                 self._grow()
+        if known:
+            return left
         log.warning(
             "run %s: step %r is abandoned after %.1f s: its function goes on in its thread, its result is dropped",
             run, step, took,
@@ -117,7 +146,7 @@ class StepThreads:
         with self._lock:
             return list(self._left.values())
 
-    def close(self) -> None:
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
         """Begins nothing more. What waits for a thread is cancelled; what runs is left."""
         with self._lock:
             self._ended = True

@@ -180,7 +180,7 @@ class AgentWorker(Actor):
         for task in list(self._tasks):
             task.cancel()
         await self._desk.close()
-        self._threads.close()
+        self._threads.shutdown()
 
     # -- taking work --------------------------------------------------------------------------------------------
 

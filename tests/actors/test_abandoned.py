@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from callboard.actors.agent import agent
-from callboard.actors.engine import Context, StepFailed
+from callboard.actors.engine import Context, StepFailed, StepThreads
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.messages import Status
@@ -60,6 +60,26 @@ async def test_a_canceled_step_in_a_thread_is_reported_and_its_result_dropped(
         await eventually(lambda: not worker.beat()["abandoned"])
         assert any("abandoned in its thread, has ended after" in one.message for one in caplog.records)
         assert await all_.steps(run) == []
+
+
+async def test_functions_that_are_no_steps_are_abandoned_as_well(hung: threading.Event) -> None:
+    threads, begun = StepThreads(1), threading.Event()
+
+    def hangs() -> None:
+        begun.set()
+        hung.wait(60)
+
+    loop = asyncio.get_running_loop()
+    waits = loop.run_in_executor(threads, hangs)
+    await asyncio.to_thread(begun.wait, 10)
+    waits.cancel()
+    await eventually(lambda: [one.step for one in threads.abandoned] == ["hangs"])
+    assert await loop.run_in_executor(threads, lambda: 7) == 7
+    hung.set()
+    await eventually(lambda: not threads.abandoned)
+    threads.shutdown()
+    with pytest.raises(RuntimeError):
+        threads.submit(hangs)
 
 
 async def test_abandoned_threads_do_not_use_up_the_workers(
