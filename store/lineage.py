@@ -41,7 +41,8 @@ async def load_lineage(log: EventLog, record: RunRecord, until: int = 0) -> Jour
 
 
 class Beginning(NamedTuple):
-    """Where an attempt begins: the newest checkpoint, if there is one, and the journal after it."""
+    """Where an attempt begins: the newest checkpoint, if there is one, and the journal after it. Of a fork without a
+    checkpoint of its own, that of the run it comes from."""
 
     journal: Journal
     state: State | None = None
@@ -54,14 +55,20 @@ async def load_beginning(log: EventLog, checkpoints: Checkpoints, record: RunRec
     for at in range(len(before), -1, -1):
         run = before[at].record.id if at < len(before) else record.id
         while (saved := await checkpoints.newest(run)) is not None:
-            journal = Journal(sequence=saved.since, behind=True, origin=before[0].record.id if before else "")
+            journal = Journal(sequence=saved.since, behind=True, heard=saved.checkpoint.heard)
+            journal.origin = before[0].record.id if before else ""
             for loaded in before[at:]:
                 await load_journal(log, loaded.record.id, loaded.sequence, journal)
                 journal.emitted.clear()
             await load_journal(log, record.id, until, journal)
             if journal.snapshots.get(KIND, 0) <= saved.sequence:
                 return Beginning(journal, await checkpoints.reader.state(saved))
-    return Beginning(await load_lineage(log, record, until))
+    journal = await load_lineage(log, record, until) if record.attempt > 1 else Journal()
+    fork = record.forked_from
+    if fork is None:
+        return Beginning(journal)
+    saved = await checkpoints.reader.at(fork.run, str(fork.checkpoint))
+    return Beginning(journal, await checkpoints.reader.state(saved))
 
 
 async def load_effects(bus: Bus, record: RunRecord) -> Effects:

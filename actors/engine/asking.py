@@ -151,6 +151,14 @@ class Asking:
         await self._take(place, name, answer)
         return answer
 
+    async def adopt(self) -> list[tuple[str, Answer]]:
+        """Takes the answers that the record has brought before their questions are asked again: for code that cannot
+        wait where it asks. With the places of the questions."""
+        fresh = [one for one in self._given.values() if one.id not in self._places and one.place]
+        for answer in fresh:
+            await self._take(answer.place, answer.id, answer)
+        return [(answer.place, answer) for answer in fresh]
+
     def told(self, sequence: int) -> None:
         """Something was said to the run: perhaps an answer that the code waits for."""
         self._inbox.told(sequence)

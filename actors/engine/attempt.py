@@ -23,6 +23,7 @@ from ...topics.messages import CancelOrder, ErrorInfo, Grant, Interrupt, Outcome
 from ..agent import Agent, Terminal
 from ..publication import publication
 from ..refusals import Refusals
+from .answers import carried_out
 from .asking import Asking
 from .caller import Caller, quitting
 from .children import Children
@@ -181,9 +182,10 @@ class Attempt:
         """Everything that the run's own code takes part in; what it raises is the run's failure."""
         record = self.record
         checkpoints, begun = Checkpoints(self._bus, self._blobs), Beginning(Journal())
-        if record.attempt > 1:
+        if record.attempt > 1 or record.forked_from is not None:
             begun = await load_beginning(self._log, checkpoints, record, self._fence)
         parts = self._assemble(begun, checkpoints)
+        await parts.memory.begin()
         parts.places.enter(begun.state.saved.checkpoint.place if begun.state else None)
         args = [Context(parts)]
         if self._agent.takes_input:
@@ -191,7 +193,7 @@ class Attempt:
                 data = await self._blobs.value(record.input)
             args.append(codec.decode(data, self._agent.input_type))
         try:
-            result = await self._agent.fn(*args)
+            result = await carried_out(parts, lambda: self._agent.fn(*args))
         except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process
             raise Terminal(f"agent {self._agent.name!r} {quitting(error)}") from error
         value = await self._blobs.payload(codec.encode(result))
@@ -229,7 +231,17 @@ class Attempt:
             known=self._known,
             logger=self._logger,
             publish=self._publish,
-            memory=Memory(checkpoints, self._writer, self._hold, places, record, self._agent, begun.state),
+            memory=Memory(
+                checkpoints,
+                self._writer,
+                self._hold,
+                places,
+                record,
+                self._agent,
+                begun.state,
+                lambda: inbox.position,
+                self._blobs,
+            ),
             executor=self._threads,
         )
         return self._parts

@@ -78,7 +78,10 @@ class Context(Kin):
 
     def ground(self, shape: Shape, durability: Durability) -> Ground:
         """The ground of the run's root graph: for the function of a graph's agent."""
-        return DurableGround(self._parts, self, shape, durability)
+        memory = self._parts.memory
+        if memory.root is None:
+            memory.root = DurableGround(self._parts, self, shape, durability)
+        return memory.root
 
     @property
     def threads(self) -> Executor:

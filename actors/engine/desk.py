@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..graph.ground import Question
 
 if TYPE_CHECKING:
+    from .answers import Answers
     from .context import Context
     from .parts import Parts
 
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 class NodeDesk:
     """The scope of one execution of a node: what it asks of its context is remembered under its superstep and name."""
 
-    __slots__ = ("_context", "_parts", "_place", "_scope")
+    __slots__ = ("_answers", "_context", "_parts", "_place", "_scope")
 
-    def __init__(self, parts: Parts, context: Context, place: str) -> None:
-        self._parts, self._context, self._place = parts, context, place
+    def __init__(self, parts: Parts, context: Context, answers: Answers, place: str) -> None:
+        self._parts, self._context, self._answers, self._place = parts, context, answers, place
         self._scope = ExitStack()
 
     def __enter__(self) -> Self:
@@ -37,4 +38,4 @@ class NodeDesk:
 
     def answer(self, question: Question) -> Any:
         """The answer to a question of this task. Raises Unanswered."""
-        return self._parts.memory.answer(f"{self._place}?{question.index}", question)
+        return self._answers.get(f"{self._place}?{question.index}", question)

@@ -85,19 +85,11 @@ class Dialogue(Outside):
         cannot be asked; JournalMismatch when the code has changed; DecodeError for a value that its type refuses for
         a reason which the schema does not know."""
         place, whole = self._place(), returns is Answer
-        type_ = Any if whole or returns is None else returns
-        question = Question(
-            payload=codec.encode(payload),
-            id=id,
-            schema=schema if schema is not None else codec.json_schema(type_),
-            auth=auth,
-            actions=actions,
-            to=to,
-            expires=expires,
-            default=None if default is msgspec.UNSET else codec.encode(default),
-            escalate=(escalate,) if isinstance(escalate, Escalate) else tuple(escalate),
-        )
-        return self._interrupt(place, question, type_, whole)
+        question = asked(
+            payload, id=id, returns=returns, schema=schema, auth=auth, actions=actions, to=to, expires=expires,
+            default=default, escalate=escalate,
+        )  # fmt: skip
+        return self._interrupt(place, question, Any if whole or returns is None else returns, whole)
 
     async def _interrupt(self, place: str, question: Question, type_: Any, whole: bool) -> Any:
         self._parts.check()
@@ -186,6 +178,33 @@ class Dialogue(Outside):
             content = codec.decode(await blobs.value(word.content or Payload()), Any)
             found.append(Heard(content, word.by, word.at, word.key))
         return found
+
+
+def asked(
+    payload: Any,
+    *,
+    id: str | None = None,
+    returns: Any = None,
+    schema: dict[str, Any] | None = None,
+    auth: bool = False,
+    actions: Sequence[Asked] | None = None,
+    to: str | None = None,
+    expires: timedelta | None = None,
+    default: Any = msgspec.UNSET,
+    escalate: Escalate | Sequence[Escalate] = (),
+) -> Question:
+    """The question of an interrupt with these options: see `ctx.interrupt`. Raises InvalidInput, EncodeError."""
+    return Question(
+        payload=codec.encode(payload),
+        id=id,
+        schema=schema if schema is not None else codec.json_schema(Any if returns in (None, Answer) else returns),
+        auth=auth,
+        actions=actions,
+        to=to,
+        expires=expires,
+        default=None if default is msgspec.UNSET else codec.encode(default),
+        escalate=(escalate,) if isinstance(escalate, Escalate) else tuple(escalate),
+    )
 
 
 async def read(parts: Parts, given: Given, type_: Any) -> Answer:

@@ -6,15 +6,18 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...store.checkpoints import State
 from ...store.checkpoints.reader import kind_of
+from ...store.errors import naming
 from ...topics import crash
 from ...topics.messages import Cell, Payload, Step, encode
 from ..graph.ground import Desk, Durability, Question, Said, Shape, Snapshot, Task, Writes
+from .answers import Answers
 from .chain import Chain
 from .desk import NodeDesk
 from .snapshots import plan_of, renamed, snapshot_of, source_of
@@ -40,10 +43,12 @@ class DurableGround:
         context: Context,
         shape: Shape,
         durability: Durability,
+        answers: Answers | None = None,
         namespace: str = "",
         path: str = "",
     ) -> None:
         self._parts, self._context, self._shape, self._durability = parts, context, shape, durability
+        self.answers = answers or Answers(parts)
         self._namespace, self._path = namespace, path
         self._prefix = f"{namespace}|" if namespace else ""
         self._chain: Chain | None = None
@@ -62,18 +67,42 @@ class DurableGround:
     async def load(self) -> Snapshot | None:  # noqa: D102  # Ground says it
         if not self._begun:
             self._begun = True
+            if not self._namespace:
+                await self.answers.begin()
             state = await self._stored()
             if state is not None:
-                self._last = snapshot_of(state, self._shape)
-                self._goes_on(state)
-                await self._load_notes(self._last.step + 1)
+                await self._take_up(state)
+        for edit in self.answers.edits(self._prefix) if self._last is not None else ():
+            await self._edit(edit)
         return self._last
+
+    async def _take_up(self, state: State) -> None:
+        """Goes on from a checkpoint: of this run, or of one that is retried or forked."""
+        self._last = snapshot_of(state, self._shape)
+        self._goes_on(state)
+        fork = self._parts.record.forked_from
+        if self._namespace or fork is None or state.saved.sequence != fork.checkpoint:
+            await self._load_notes(self._last.step + 1)
+            return
+        if fork.update is not None:
+            with naming("the edit of the state", self._parts.record.id):
+                values = msgspec.json.decode(await self._parts.blobs.value(fork.update))
+            await self._edit(values, fork.as_node)
+        self._last = replace(self._last, source="fork", heard=0)
+        await self._write(self._last, {})
+
+    async def _edit(self, values: Any, as_node: str | None = None) -> None:
+        """Writes values into the state; they are saved with the next snapshot, and until then follow from the journal
+        again."""
+        assert self._last is not None
+        self._last = await self._shape.edited(self._last, values, as_node)
+        self._whole = True
 
     async def _stored(self) -> State | None:
         """The newest checkpoint of this namespace that earlier attempts have left for this execution."""
         memory, known = self._parts.memory, self._parts.journal.snapshots
         if not self._namespace:
-            return memory.begun
+            return None if memory.anew else memory.begun
         sequence = known.get(kind_of(self._path))
         if sequence is None:
             return None
@@ -93,11 +122,17 @@ class DurableGround:
                 self._notes[at[len(prefix) :]] = self._shape.load_writes(raw)
 
     async def base(self) -> Snapshot | None:  # noqa: D102
-        state = None if self._namespace else self._parts.memory.base
+        state = None if self._namespace else await self._parts.memory.base()
         if state is None:
             return None
         self._goes_on(state)
-        return snapshot_of(state, self._shape)
+        found = replace(snapshot_of(state, self._shape), heard=0)
+        fork = self._parts.record.forked_from
+        if fork is not None and fork.update is not None:
+            values = msgspec.json.decode(await self._parts.blobs.value(fork.update))
+            self._whole = True
+            found = await self._shape.edited(found, values)
+        return found
 
     # -- what it leaves -----------------------------------------------------------------------------------------
 
@@ -138,7 +173,7 @@ class DurableGround:
         frame = parts.memory.frame(
             source=source_of(snapshot), step=snapshot.step, ns=self._path, scope=self._namespace,
             fingerprint=shape.fingerprint, schema=str(shape.schema_version), ran=list(snapshot.ran),
-            next=[task.key for task in snapshot.next],
+            heard=snapshot.heard, next=[task.key for task in snapshot.next],
         )  # fmt: skip
         whole, self._whole = self._whole, False
         stored = await self._chain.save(
@@ -189,19 +224,24 @@ class DurableGround:
     # -- what its tasks may ask ---------------------------------------------------------------------------------
 
     def inside(self, step: int, task: Task) -> AbstractContextManager[Desk]:  # noqa: D102
-        return NodeDesk(self._parts, self._context, f"{self._prefix}{step}/{task.key}")
+        return NodeDesk(self._parts, self._context, self.answers, f"{self._prefix}{step}/{task.key}")
 
     def asked(self, question: Question) -> Any:  # noqa: D102
-        return self._parts.memory.answer(f"{self._prefix}{question.step}/{question.task}!{question.when}", question)
+        return self.answers.get(f"{self._prefix}{question.step}/{question.task}!{question.when}", question)
 
     async def heard(self, position: int) -> Said | None:  # noqa: D102
-        return None
+        new = [] if self._namespace else await self._parts.inbox.since(position)
+        if not new:
+            return None
+        blobs = self._parts.blobs
+        contents = [msgspec.json.decode(await blobs.value(one.word.content or Payload())) for one in new]
+        return Said(tuple(contents), new[-1].sequence)
 
     def below(self, step: int, task: Task, shape: Shape) -> DurableGround:  # noqa: D102
         here = f"{self._prefix}{step}/{task.key}"
         found = self._below.get(here)
         if found is None:
             path = f"{self._path}|{task.key}" if self._path else task.key
-            found = DurableGround(self._parts, self._context, shape, self._durability, here, path)
+            found = DurableGround(self._parts, self._context, shape, self._durability, self.answers, here, path)
             self._below[here] = found
         return found

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...store.blobs import Blobs
 from ...store.checkpoints import Checkpoints, State
+from ...store.errors import CheckpointMissing
 from ...topics import codec, crash
 from ...topics.errors import InvalidInput
 from ...topics.messages import Checkpoint, RunRecord
 from ..agent import Agent
-from ..graph.ground import Question, Unanswered
 from .chain import Chain
 from .errors import CheckpointMisplaced
 from .hold import Hold
 from .place import Places
 from .writer import Writer
+
+if TYPE_CHECKING:
+    from .ground import DurableGround
+
+log = logging.getLogger(__name__)
 
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -34,17 +41,27 @@ class Memory:
         record: RunRecord,
         agent: Agent[Any],
         begun: State | None,
+        heard: Callable[[], int],
+        blobs: Blobs,
     ) -> None:
         self.checkpoints, self.begun = checkpoints, begun
-        self.base: State | None = None
-        """What the input of a graph's new run is added to."""
-        self.answers: dict[str, Any] = {}
-        """Of a graph's questions, by their places."""
+        self.root: DurableGround | None = None
+        """Of a run that a graph carries out."""
         self._writer, self._hold, self._places, self._record, self._agent = writer, hold, places, record, agent
+        self._heard, self._blobs = heard, blobs
+        self._edits: dict[str, bytes] = {}
         self._chain: Chain | None = None
         """Of the run's own namespace."""
         self._state: Any = None
         self._step = begun.saved.checkpoint.step if begun is not None else 0
+
+    async def begin(self) -> None:
+        """Fetches what the state of a fork is edited by."""
+        fork = self._record.forked_from
+        if fork is None or fork.update is None or self.begun is None or self.begun.saved.sequence != fork.checkpoint:
+            return
+        raws = _read(await self._blobs.value(fork.update))
+        self._edits = {name: bytes(raw) for name, raw in raws.items()}
 
     @property
     def state(self) -> Any:
@@ -68,15 +85,10 @@ class Memory:
 
     def _restored(self) -> Any:
         assert self.begun is not None
-        raw = b",".join(msgspec.json.encode(name) + b":" + value for name, value in self.begun.raws.items())
+        raws = self.begun.raws | self._edits
+        raw = b",".join(msgspec.json.encode(name) + b":" + value for name, value in raws.items())
         type_ = self._agent.state_type
         return codec.decode(b"{" + raw + b"}", dict[str, Any] if type_ is None else type_)
-
-    def answer(self, place: str, question: Question) -> Any:
-        """The answer to a question of a graph. Raises Unanswered, which remembers the place."""
-        if place in self.answers:
-            return self.answers[place]
-        raise Unanswered(replace(question, id=question.id or place))
 
     async def save(self, label: str | None) -> str:
         """Saves the state of a code agent, and the place where its code is; gives the checkpoint's id once it is
@@ -85,11 +97,32 @@ class Memory:
         self._step += 1
         values = self._fields()
         chain = self._chain or self.chain("", self.begun)
-        frame = self.frame(source="code", step=self._step, place=self._places.position(), label=label or "")
+        frame = self.frame(
+            source="code", step=self._step, place=self._places.position(), label=label or "", heard=self._heard()
+        )
         with self._hold.working():
             sequence = await (await chain.save(frame, values.keys(), lambda name: bytes(values[name])))
         crash.point("worker.after-checkpoint-write")
         return str(sequence)
+
+    @property
+    def anew(self) -> bool:
+        """Whether a graph begins with the run's input, although there is a checkpoint: a fork that has its own."""
+        fork = self._record.forked_from
+        return fork is not None and fork.anew and (self.begun is None or self.begun.saved.run != self._record.id)
+
+    async def base(self) -> State | None:
+        """The state that the input of a graph's new run is added to: of a fork, or of the thread."""
+        if self._record.forked_from is not None:
+            return self.begun if self.anew else None
+        tip = self._record.turn.tip if self._record.turn is not None else None
+        if tip is None or tip.agent != self._record.agent:
+            return None
+        try:
+            return await self.checkpoints.reader.state(await self.checkpoints.reader.number(tip.checkpoint))
+        except CheckpointMissing as error:
+            log.warning("run %s begins without the state of its thread: %s", self._record.id, error)
+            return None
 
     def chain(self, namespace: str, state: State | None) -> Chain:
         """The checkpoints that are written from here on of a namespace."""

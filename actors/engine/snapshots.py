@@ -26,7 +26,6 @@ class _Plan(msgspec.Struct, omit_defaults=True):
     """None: the names in the checkpoint say everything."""
     deferred: list[_Planned] = []
     joins: dict[str, tuple[str, ...]] = {}
-    heard: int = 0
 
 
 _NOTHING = _Plan()
@@ -41,7 +40,6 @@ def plan_of(snapshot: Snapshot, shape: Shape) -> bytes | None:
         next=None if plain else _planned(snapshot.next, shape),
         deferred=_planned(snapshot.deferred, shape),
         joins=dict(snapshot.joins),
-        heard=snapshot.heard,
     )
     return None if plan == _NOTHING else msgspec.json.encode(plan)
 
@@ -68,7 +66,7 @@ def snapshot_of(state: State, shape: Shape) -> Snapshot:
         ran=tuple(made.ran),
         joins=plan.joins,
         deferred=_loaded(plan.deferred, shape),
-        heard=plan.heard,
+        heard=made.heard,
         id=state.saved.id,
         parent=state.saved.parent or "",
     )

@@ -9,8 +9,9 @@ import msgspec
 
 from ...topics import codec
 from .compiled import Compiled
+from .editing import edited
 from .errors import UnknownChannel, UnknownNode
-from .ground import Send, Task, Writes
+from .ground import Send, Snapshot, Task, Writes
 
 
 class _Route(msgspec.Struct, omit_defaults=True):
@@ -86,6 +87,9 @@ class Form:
         parts = msgspec.json.decode(input, type=dict[str, msgspec.Raw])
         values = {self.channel(name) or name: self.restore(name, bytes(one)) for name, one in parts.items()}
         return Task(now, number, values)
+
+    async def edited(self, snapshot: Snapshot, values: Any, as_node: str | None = None) -> Snapshot:  # noqa: D102
+        return await edited(self._graph, snapshot, values, as_node)
 
     def dump_writes(self, task: Task, writes: Writes) -> bytes:  # noqa: D102
         channels = self._graph.schema.channels

@@ -235,6 +235,10 @@ class Shape(Protocol):
     def load_task(self, node: str, number: int | None, input: bytes | None) -> Task:
         """A planned task as it was; `node` may be a former name. Raises UnknownNode, DecodeError."""
 
+    async def edited(self, snapshot: Snapshot, values: Any, as_node: str | None = None) -> Snapshot:
+        """The child of a snapshot with these values written through the reducers, as if `as_node` had ended, if given.
+        Raises InvalidUpdate, UnknownChannel, UnknownNode."""
+
     def dump_writes(self, task: Task, writes: Writes) -> bytes:
         """Writes of a finished task."""
 

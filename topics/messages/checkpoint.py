@@ -45,6 +45,8 @@ class Checkpoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the checkpoint before it; 0 for the first."""
     since: int = 0
     """Journal entries after this sequence are not in the state; 0: those after the checkpoint itself."""
+    heard: int = 0
+    """Stream sequence up to which the code has taken what was said to the run."""
     version: str = ""
     """Version of the agent that wrote it."""
     fingerprint: str = ""

@@ -1,0 +1,129 @@
+"""The answers to the questions of a graph. Its nodes cannot wait where they ask: they end, and begin again when the
+answer is at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ...topics import codec
+from ...topics.messages import Answer as Given
+from ...topics.messages import Payload
+from ..answer import Answer, InterruptExpired, InterruptRejected
+from ..graph.ground import Question, Unanswered
+from . import asking
+from .dialogue import asked, read, refusal
+from .errors import JournalMismatch
+from .place import apart
+
+if TYPE_CHECKING:
+    from .parts import Parts
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_decode = msgspec.json.Decoder(Given).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _AtHand:
+    """One answer, with everything that had to be fetched."""
+
+    name: str
+    value: bytes
+    whole: Answer | None
+    """None when it expired without a default."""
+    refusal: InterruptRejected | InterruptExpired | None
+
+    def as_(self, type_: Any) -> Any:
+        """What the code gets. Raises InterruptRejected, InterruptExpired, DecodeError."""
+        if type_ is Answer and self.whole is not None:
+            return self.whole
+        if self.refusal is not None:
+            raise self.refusal
+        return codec.decode(self.value, Any if type_ is None else type_)
+
+
+class Answers:
+    """Those that are at hand in this attempt, by the places of their questions; and the questions that are open."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._at_hand: dict[str, _AtHand] = {}
+        self._open: dict[str, asking.Question] = {}
+        self._edits: dict[str, dict[str, Any]] = {}
+
+    async def begin(self) -> None:
+        """Gets at hand what earlier attempts have taken, and takes what the record has brought."""
+        for step in list(self._parts.journal.steps.values()):
+            if step.kind == "interrupt":
+                raw = await self._parts.blobs.value(step.value or Payload())
+                await self._have(step.at, step.name, _decode(raw))
+        for place, given in await self._parts.asking.adopt():
+            await self._have(place, given.id, given)
+
+    async def _have(self, place: str, name: str, given: Given) -> None:
+        parts, silent = self._parts, given.action == "expire"
+        refused = await refusal(parts, given) if given.action in ("expire", "reject") else None
+        whole = None if silent else await read(parts, given, Any)
+        value = await parts.blobs.value(given.value or Payload())
+        self._at_hand[place] = _AtHand(name, value, whole, refused)
+        if whole is not None and whole.update:
+            self._edits[place] = whole.update
+
+    def get(self, place: str, question: Question) -> Any:
+        """The answer to the question at this place. Raises Unanswered while there is none; JournalMismatch when another
+        question was answered there, InvalidInput for what cannot be asked."""
+        name = question.id or place
+        found = self._at_hand.get(place)
+        if found is None:
+            self._open[place] = asked(question.payload, id=question.id or None, **question.options)
+            raise Unanswered(question)
+        if found.name != name:
+            raise JournalMismatch(place, f"interrupt {found.name!r}", f"interrupt {name!r}")
+        return found.as_(question.options.get("returns"))
+
+    def edits(self, prefix: str) -> list[dict[str, Any]]:
+        """The edits that came with answers to questions below `prefix`, in the order of the answers; each once."""
+        places = [place for place in self._edits if place.startswith(prefix) and "|" not in place[len(prefix) :]]
+        return [self._edits.pop(place) for place in places]
+
+    async def carried_out(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What `call`, which has asked, returns: it is called again as answers come; the attempt may end meanwhile."""
+        while True:
+            await self._wait()
+            self._open.clear()
+            try:
+                return await call()
+            except Unanswered as more:
+                log.debug("run %s asks %d questions", self._parts.record.id, len(more.questions))
+
+    async def _wait(self) -> None:
+        """Waits until one of the open questions is answered, and takes every answer that is there by then."""
+        jobs = {apart(self._parts.asking.ask(place, question)): place for place, question in self._open.items()}
+        try:
+            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            done = [job for job in jobs if job.done() and not job.cancelled()]
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+        for job in done:
+            given = job.result()
+            await self._have(jobs[job], given.id, given)
+
+
+async def carried_out(parts: Parts, call: Callable[[], Awaitable[T]]) -> T:
+    """What the function of an agent returns. That of a graph is called again as answers come to what it has asked."""
+    try:
+        return await call()
+    except Unanswered:
+        root = parts.memory.root
+        if root is None:
+            raise
+        return await root.answers.carried_out(call)
