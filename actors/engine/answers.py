@@ -6,18 +6,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ...topics import codec
 from ...topics.messages import Answer as Given
 from ...topics.messages import Payload
-from ..answer import Answer, InterruptExpired, InterruptRejected
+from ..answer import Answer
 from ..graph.ground import Question, Unanswered
 from . import asking
-from .dialogue import asked, read, refusal
+from .dialogue import asked, read
 from .errors import JournalMismatch
 from .place import apart
 
@@ -30,31 +28,12 @@ T = TypeVar("T")
 _decode = msgspec.json.Decoder(Given).decode
 
 
-@dataclass(frozen=True, slots=True)
-class _AtHand:
-    """One answer, with everything that had to be fetched."""
-
-    name: str
-    value: bytes
-    whole: Answer | None
-    """None when it expired without a default."""
-    refusal: InterruptRejected | InterruptExpired | None
-
-    def as_(self, type_: Any) -> Any:
-        """What the code gets. Raises InterruptRejected, InterruptExpired, DecodeError."""
-        if type_ is Answer and self.whole is not None:
-            return self.whole
-        if self.refusal is not None:
-            raise self.refusal
-        return codec.decode(self.value, Any if type_ is None else type_)
-
-
 class Answers:
     """Those that are at hand in this attempt, by the places of their questions; and the questions that are open."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._at_hand: dict[str, _AtHand] = {}
+        self._at_hand: dict[str, Answer] = {}
         self._open: dict[str, asking.Question] = {}
         self._edits: dict[str, dict[str, Any]] = {}
 
@@ -63,20 +42,17 @@ class Answers:
         for step in list(self._parts.journal.steps.values()):
             if step.kind == "interrupt":
                 raw = await self._parts.blobs.value(step.value or Payload())
-                await self._have(step.at, step.name, _decode(raw))
+                await self._have(step.at, _decode(raw))
         for place, given in await self._parts.asking.adopt():
-            await self._have(place, given.id, given)
+            await self._have(place, given)
 
-    async def _have(self, place: str, name: str, given: Given) -> None:
-        parts, silent = self._parts, given.action == "expire"
-        refused = await refusal(parts, given) if given.action in ("expire", "reject") else None
-        whole = None if silent else await read(parts, given, Any)
-        value = await parts.blobs.value(given.value or Payload())
-        self._at_hand[place] = _AtHand(name, value, whole, refused)
-        if whole is not None and whole.update:
-            self._edits[place] = whole.update
+    async def _have(self, place: str, given: Given) -> None:
+        answer = await read(self._parts, given, Any)
+        self._at_hand[place] = answer
+        if answer.update:
+            self._edits[place] = answer.update
 
-    def get(self, place: str, question: Question) -> Any:
+    def get(self, place: str, question: Question) -> Answer:
         """The answer to the question at this place. Raises Unanswered while there is none; JournalMismatch when another
         question was answered there, InvalidInput for what cannot be asked."""
         name = question.id or place
@@ -84,9 +60,9 @@ class Answers:
         if found is None:
             self._open[place] = asked(question.payload, id=question.id or None, **question.options)
             raise Unanswered(question)
-        if found.name != name:
-            raise JournalMismatch(place, f"interrupt {found.name!r}", f"interrupt {name!r}")
-        return found.as_(question.options.get("returns"))
+        if found.id != name:
+            raise JournalMismatch(place, f"interrupt {found.id!r}", f"interrupt {name!r}")
+        return found
 
     def edits(self, prefix: str) -> list[dict[str, Any]]:
         """The edits that came with answers to questions below `prefix`, in the order of the answers; each once."""
@@ -115,7 +91,7 @@ class Answers:
             await asyncio.gather(*jobs, return_exceptions=True)
         for job in done:
             given = job.result()
-            await self._have(jobs[job], given.id, given)
+            await self._have(jobs[job], given)
 
 
 async def carried_out(parts: Parts, call: Callable[[], Awaitable[T]]) -> T:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from ..answer import Answer
 from ..graph.ground import Question
 
 if TYPE_CHECKING:
@@ -36,6 +37,6 @@ class NodeDesk:
         """The node's `ctx`."""
         return self._context
 
-    def answer(self, question: Question) -> Any:
+    def answer(self, question: Question) -> Answer:
         """The answer to a question of this task. Raises Unanswered."""
         return self._answers.get(f"{self._place}?{question.index}", question)

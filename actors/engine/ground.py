@@ -16,6 +16,7 @@ from ...store.checkpoints.reader import kind_of
 from ...store.errors import naming
 from ...topics import crash
 from ...topics.messages import Cell, Payload, Step, encode
+from ..answer import Answer
 from ..graph.ground import Desk, Durability, Question, Said, Shape, Snapshot, Task, Writes
 from .answers import Answers
 from .chain import Chain
@@ -173,7 +174,8 @@ class DurableGround:
         frame = parts.memory.frame(
             source=source_of(snapshot), step=snapshot.step, ns=self._path, scope=self._namespace,
             fingerprint=shape.fingerprint, schema=str(shape.schema_version), ran=list(snapshot.ran),
-            heard=snapshot.heard, next=[task.key for task in snapshot.next],
+            heard=snapshot.heard, since=self._since() if self._durability == "exit" else 0,
+            next=[task.key for task in snapshot.next],
         )  # fmt: skip
         whole, self._whole = self._whole, False
         stored = await self._chain.save(
@@ -188,6 +190,11 @@ class DurableGround:
         sequence = await stored
         crash.point("worker.after-checkpoint-write")
         return str(sequence)
+
+    def _since(self) -> int:
+        """With "exit" the journal has entries of the superstep under way before the snapshot that it goes on from."""
+        begun = self._parts.memory.begun
+        return 1 if begun is None or begun.saved.run != self._parts.record.id else begun.saved.since
 
     async def flush(self) -> None:  # noqa: D102
         self._parts.check()
@@ -226,7 +233,7 @@ class DurableGround:
     def inside(self, step: int, task: Task) -> AbstractContextManager[Desk]:  # noqa: D102
         return NodeDesk(self._parts, self._context, self.answers, f"{self._prefix}{step}/{task.key}")
 
-    def asked(self, question: Question) -> Any:  # noqa: D102
+    def asked(self, question: Question) -> Answer:  # noqa: D102
         return self.answers.get(f"{self._prefix}{question.step}/{question.task}!{question.when}", question)
 
     async def heard(self, position: int) -> Said | None:  # noqa: D102
