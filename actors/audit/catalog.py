@@ -45,6 +45,8 @@ CATALOG: dict[str, Rule] = {
     "timer_missing": Rule("error", "a run that waits for a moment has its timer", "the timer"),
     "parent_forgotten": Rule("error", "a parent waits for a child that has not ended", "child"),
     "wait_endless": Rule("error", "what a waiting run waits for exists", "wake"),
+    "question_missing": Rule("error", "a run that asks has an open interrupt, or an effect that is unknown"),
+    "word_unheard": Rule("error", "what was said to a run that waits for it has reached the run", "sweep"),
     "tree_unfinished": Rule("error", "the cancel of a tree goes on until all below it has ended", "sweep"),
     "tree_survivor": Rule("error", "nothing but what was detached outlives a canceled tree", "cancel"),
     # what was handed in

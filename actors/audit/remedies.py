@@ -35,8 +35,7 @@ def timer(subjects: Subjects, owed: Timer) -> Remedy:
         "Nats-Schedule": f"@at {owed.at:%Y-%m-%dT%H:%M:%S.%f}Z",
         "Nats-Schedule-Target": subjects.command(owed.run, owed.verb),
     }
-    body = encode(Command(dispatch=owed.dispatch, epoch=owed.epoch))
-    return Remedy(f"{subjects.timer}.{owed.run}.{owed.verb}", body, headers)
+    return Remedy(f"{subjects.timer}.{owed.run}.{owed.verb}", encode(owed.command), headers)
 
 
 def sweep(subjects: Subjects, run: str) -> Remedy:

@@ -13,6 +13,7 @@ from ...topics.messages import RunRecord, Status
 from ...topics.versions import split
 from ..coordinator.effects import Dispatch, Timer, owed
 from . import remedies
+from .asking import unanswered
 from .findings import Suspect, suspect
 from .history import History
 from .inbox import Inbox
@@ -62,6 +63,8 @@ class Look:
                 for one in self._lacks(record, sequence, children):
                     yield one
                 async for one in self._canceled(record, sequence):
+                    yield one
+                async for one in unanswered(self._bus, record, sequence):
                     yield one
 
     async def missing(self, runs: Sequence[str]) -> AsyncIterator[str]:
@@ -177,7 +180,7 @@ class Look:
                 "wait_endless", record.id, f"it waits for a child that has no run ({absent[0]})", sequence=sequence,
                 remedy=remedies.wake(subjects, record.id, "a child that it waits for does not exist"),
             )  # fmt: skip
-        elif not waits and record.wake_at is None:
+        elif not waits and record.wake_at is None and not record.hears:
             yield suspect(
                 "wait_endless", record.id, "it waits for nothing", sequence=sequence,
                 remedy=remedies.wake(subjects, record.id, "there is nothing to wait for"),

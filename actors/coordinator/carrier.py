@@ -127,9 +127,7 @@ class Carrier:
                 "Nats-Schedule-Target": subjects.command(timer.run, timer.verb),
             }
         )
-        due = timer.at if timer.verb == "interrupt_due" else None
-        body = encode(Command(dispatch=timer.dispatch, epoch=timer.epoch, due=due))
-        await self._bus.store(f"{subjects.timer}.{timer.run}.{timer.verb}", body, head)
+        await self._bus.store(f"{subjects.timer}.{timer.run}.{timer.verb}", encode(timer.command), head)
 
     async def _check_children(self, run: str) -> None:
         ended = await self.family.look(run)

@@ -265,7 +265,7 @@ class Commands:
                 if record.wake_at is not None and units.now() - record.wake_at > _OVERDUE:
                     await self._soft(record.id, Wake("its timer is overdue"))
                 else:
-                    await self._carrier.family.look(record.id)
+                    await self._carrier.settle(loaded)
             case Status.RUNNING | Status.CANCEL_REQUESTED:
                 await self._sweep_running(record)
             case Status.INPUT_REQUIRED | Status.AUTH_REQUIRED if (due := next_due(record)) is not None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from ...store.attention import parks
-from ...topics.messages import RunRecord, Status
+from ...topics.messages import Command, RunRecord, Status
 from .answering import agents_asked, next_due
 from .deadlines import waits_for_worker
 
@@ -29,6 +29,12 @@ class Timer(Struct, frozen=True):
     at: datetime
     dispatch: int = 0
     epoch: int = 0
+
+    @property
+    def command(self) -> Command:
+        """What it says when it fires. The clocks of broker and coordinator may differ: what is due is told."""
+        due = self.at if self.verb == "interrupt_due" else None
+        return Command(dispatch=self.dispatch, epoch=self.epoch, due=due)
 
 
 class CheckChildren(Struct, frozen=True):

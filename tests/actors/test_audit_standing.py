@@ -12,7 +12,7 @@ from callboard.topics import reads
 from callboard.topics.bus import Bus
 from callboard.topics.client import Message
 from callboard.topics.ids import child_run_id, derived_run_id, keyed_run_id, new_run_id
-from callboard.topics.messages import CancelOrder, Status, WorkerInfo
+from callboard.topics.messages import Answer, CancelOrder, Interrupt, Status, Word, WorkerInfo, encode
 from callboard.topics.units import now
 
 from .auditing import WAIT_S, Forger, codes, look, only
@@ -295,3 +295,34 @@ async def test_dead_letters_are_counted_and_are_no_fault(bus: Bus) -> None:
     assert report.clean
     assert report.dead_letters == 1
     assert [(one.code, one.severity) for one in report.findings] == [("dead_letters", "note")]
+
+
+# -- asking ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_asks_nothing(bus: Bus, forger: Forger, run: str) -> None:
+    await forger.path(run, Q, R, Status.INPUT_REQUIRED)
+    await only(bus, "question_missing")
+
+
+async def test_an_interrupt_with_an_end_has_its_timer(bus: Bus, forger: Forger, run: str) -> None:
+    at = now() + SOON
+    asked = [Interrupt(id="a", at="0", created_at=now(), expires_at=at)]
+    await forger.path(run, Q, R)
+    await forger.state(run, Status.INPUT_REQUIRED, attempt=1, interrupts=asked)
+    assert (await only(bus, "timer_missing")).repair == f"{bus.subjects.timer}.{run}.interrupt_due"
+    await forger.timer(run, "interrupt_due", at)
+    assert await codes(bus) == []
+
+
+async def test_an_answer_or_a_message_that_has_not_reached_the_run(bus: Bus, forger: Forger, run: str) -> None:
+    other = str(new_run_id())
+    asked = [Interrupt(id="a", at="0", created_at=now())]
+    for name, word in ((run, Word(key="k", at=now(), answer=Answer(id="a"))), (other, Word(key="k", at=now()))):
+        await forger.path(name, Q, R)
+        await forger.raw(name, "said", encode(word))
+    await forger.state(run, Status.INPUT_REQUIRED, attempt=1, interrupts=asked)
+    await forger.state(other, W, attempt=1, hears=True)
+    found = (await look(bus)).findings
+    assert sorted((one.run, one.code) for one in found) == sorted((name, "word_unheard") for name in (run, other))
+    assert {one.repair for one in found} == {bus.subjects.command(name, "sweep") for name in (run, other)}

@@ -85,6 +85,12 @@ async def asker(ctx: Context, number: int) -> list[Any]:
     return [number, *await ctx.gather(branch("left"), branch("right"))]
 
 
+@agent("asker_above")
+async def asker_above(ctx: Context, number: int) -> list[Any]:
+    """Waits for a child that asks."""
+    return await ctx.call("asker", number, returns=list)
+
+
 @agent("hearer")
 async def hearer(ctx: Context) -> list[Any]:
     """Hears two messages, after a moment."""
