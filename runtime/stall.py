@@ -8,6 +8,7 @@ import os
 import sys
 import sysconfig
 import time
+import traceback
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +18,9 @@ _ROOMS = [f"{Path(__file__).resolve().parents[1] / room}{os.sep}" for room in
           ("topics", "store", "actors", "gateway", "runtime", "callboard")]  # fmt: skip
 _LIBRARIES = [str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
 _NOT_THE_USERS = (*_ROOMS, *_LIBRARIES)
+
+
+_FRAMES = 12
 
 
 class StallWatch:
@@ -54,12 +58,14 @@ class StallWatch:
             self._since = None
         elif self._since is None and stood > self._after_s:
             self._since = ticked
-            place = blocker(sys._current_frames().get(self._thread))  # noqa: SLF001  # the only way to see another thread
+            frame = sys._current_frames().get(self._thread)  # noqa: SLF001  # the only way to see another thread
+            place = blocker(frame)
             self.episodes.append(place)
+            task = asyncio.current_task(self._loop)
             log.warning(
-                "the event loop has stood still for %.1f s in %s: nothing else runs meanwhile (leases are kept); "
-                "await, or move the work to a thread or process",
-                stood, place,
+                "the event loop has stood still for %.1f s in %s, in task %r: nothing else runs meanwhile (leases are "
+                "kept); await, or move the work to a thread or process\n%s",
+                stood, place, task.get_name() if task else "none", "".join(traceback.format_stack(frame)[-_FRAMES:]),
             )  # fmt: skip
 
 

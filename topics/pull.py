@@ -34,6 +34,9 @@ _MISSED = 2.5
 _BACKOFF_MAX_S = 2.0
 _RESTART_S = 0.05
 
+SET_ASIDE = "set aside"
+"""The reason that the broker gives in its advisory for what we have terminated ourselves."""
+
 
 class Delivery:
     """A message of a consumer, owed an acknowledgement."""
@@ -97,7 +100,7 @@ class Delivery:
 
     def term(self) -> None:
         """Never deliver it again (in a work queue: delete it)."""
-        self._bus.publish(self.reply, b"+TERM")
+        self._bus.publish(self.reply, f"+TERM {SET_ASIDE}".encode())
 
 
 class Puller:

@@ -43,6 +43,7 @@ from ...topics.units import nanoseconds
 from ..actor import Actor, QueueSource, RpcSource, SignalSource, Source
 from ..context import ActorContext
 from ..refusals import Refusals
+from .advisories import Advisories
 from .carrier import Carrier
 from .commands import Commands, StillWaiting, parse
 from .fires import Fires
@@ -107,6 +108,7 @@ class Coordinator(Actor):
         self._unserved = Unserved(bus, self._liveness.served, unserved_after_s, self._ledger.apply)
         self._dead = DeadLetters(bus)
         self._refusals = Refusals()
+        self._advisories = Advisories(bus, self._dead, self._commands.execute)
 
     @property
     def name(self) -> str:
@@ -156,11 +158,14 @@ class Coordinator(Actor):
             *(RpcSource(f"{subjects.rpc}.{verb}", handle, queue) for verb, handle in rpc.items()),
             SignalSource(f"{subjects.live}.agent.*", self._routing.heard),
             SignalSource(f"{subjects.worker}.*.beat", self._liveness.beat),
+            *(SignalSource(subject, self._advisories.heard, queue) for subject in self._advisories.subjects),
         ]
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Watches the workers, the schedules and the queues; routes parked tasks when an agent registers."""
-        return [self._liveness.watch, self._unpark, self._fires.watch, self._unserved.watch, self._gates.watch]
+        """Watches the workers, the schedules, the queues and what the broker says of them; routes parked
+        tasks when an agent registers."""
+        watched = (self._liveness, self._fires, self._unserved, self._gates, self._advisories)
+        return [self._unpark, *(one.watch for one in watched)]
 
     # -- inbox --------------------------------------------------------------------------------------------------
 

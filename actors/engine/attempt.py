@@ -81,6 +81,7 @@ class Attempt:
         self._writer = Writer(self._log, self.record.id, grant.fence, bus.inline_limit * 2, self._lost, self._refused)
         self._hold = Hold(self._patience, lambda: self.interrupt("suspended"))
         fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
+        self._title = f"run {self.record.id} of agent {self.record.agent}"
         self._logger = logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields)
         self.tenure = Tenure(lease, self._log, self.record.id, grant.fence, self._lost)
         self._call = Caller(threads, self.tenure, self.record.id)
@@ -152,7 +153,7 @@ class Attempt:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(limit.total_seconds(), self.interrupt, "timed_out") if limit else None
         job = self._undo(Loaded(self.record, self._fence)) if self._undoing else self._work()
-        work = self._work_task = asyncio.create_task(job, name=f"run-{self.record.id}")
+        work = self._work_task = asyncio.create_task(job, name=self._title)
         try:
             await asyncio.wait((work, self._interrupted), return_when=asyncio.FIRST_COMPLETED)
             if self._interrupted.done():
@@ -201,7 +202,7 @@ class Attempt:
         return self._outcome("completed", value=value)
 
     def _assemble(self, begun: Beginning, checkpoints: Checkpoints) -> Parts:
-        places, journal = Places(), begun.journal
+        places, journal = Places(self._title), begun.journal
         call, record = self._call, self.record
         steps = Steps(journal, self._writer, self._blobs, self._hold, call, record, places, self._covers)
         effects = EffectCalls(

@@ -42,7 +42,10 @@ _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("callboard
 
 
 class Places:
-    """Gives each operation of one attempt its place."""
+    """Gives each operation of one attempt its place, and its name (`run … of agent …`) to each task of its code."""
+
+    def __init__(self, title: str = "run") -> None:
+        self.title = title
 
     def enter(self, position: tuple[int, int] | None = None) -> None:
         """The task that calls this is the agent's own. It counts on from `position`, where a checkpoint was."""
@@ -118,6 +121,8 @@ class _Factory:
             if scope is not None:
                 options["context"] = context = contextvars.copy_context()
                 context.run(_scope.set, scope.branch())
+                if options.get("name") is None:
+                    options["name"] = scope.owner.title
         if self._before is None:
             return asyncio.Task(coroutine, loop=loop, **options)
         return self._before(loop, coroutine, **options)
