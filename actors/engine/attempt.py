@@ -211,6 +211,10 @@ class Attempt:
         room = self._bus.max_payload // 8
         inbox = Inbox(self._bus, record.id, journal.heard)
         asking = Asking(steps, journal, self._writer, self._blobs, self._hold, record, inbox, room)
+        memory = Memory(
+            checkpoints, self._writer, self._hold, places, record, self._agent, begun.state, lambda: inbox.position,
+            self._blobs,
+        )  # fmt: skip
         self._parts = Parts(
             bus=self._bus,
             record=self.record,
@@ -232,17 +236,7 @@ class Attempt:
             known=self._known,
             logger=self._logger,
             publish=self._publish,
-            memory=Memory(
-                checkpoints,
-                self._writer,
-                self._hold,
-                places,
-                record,
-                self._agent,
-                begun.state,
-                lambda: inbox.position,
-                self._blobs,
-            ),
+            memory=memory,
             executor=self._threads,
         )
         return self._parts
