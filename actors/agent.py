@@ -6,16 +6,19 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from ..topics import codec
 from ..topics.errors import CallboardError, InvalidInput
-from ..topics.messages import AgentInfo, RetryPolicy
+from ..topics.messages import AgentInfo, ErrorInfo, RetryPolicy
 from ..topics.subjects import require_token
 from ..topics.versions import require_version
 from .limit import Limit, Rate, limits
 
 R = TypeVar("R")
+OnMissing = Literal["fail", "new_run"]
+"""What becomes of a run whose checkpoint is of another version, with no migration: it fails, and a retry goes on from
+there once there is one; or another run starts from its input."""
 
 
 class Terminal(CallboardError):
@@ -104,6 +107,7 @@ class Agent(Generic[R]):
     rate: Rate | None
     version: str
     pin: bool
+    on_missing: OnMissing
     description: str
     input_type: Any
     result_type: Any
@@ -113,6 +117,10 @@ class Agent(Generic[R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:  # noqa: D102  # the class says it
         return self.fn(*args, **kwargs)
+
+    def starts_anew(self, error: ErrorInfo | None) -> bool:
+        """Whether a run that failed so is followed by one that starts from its input."""
+        return self.on_missing == "new_run" and error is not None and error.code == "migration_missing"
 
     def info(self) -> AgentInfo:
         """What a worker registers."""
@@ -149,6 +157,7 @@ def agent(
     rate: Rate | None = None,
     version: str = "",
     pin: bool = False,
+    on_missing: OnMissing = "fail",
     description: str | None = None,
     state: Any = None,
 ) -> Callable[[Callable[..., Awaitable[R]]], Agent[R]]:
@@ -197,6 +206,7 @@ def agent(
             rate=rate,
             version=version,
             pin=pin,
+            on_missing=on_missing,
             description=doc if description is None else description,
             input_type=input_type,
             result_type=result_type,

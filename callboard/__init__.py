@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .actors.heard import Heard
     from .actors.hook import DidNotHappen, Done, Happened, Unsure, hook
     from .actors.limit import Limit, Rate
+    from .actors.migrations import MigrationFailed, MigrationMissing, migrate
     from .topics.errors import CallboardError
     from .topics.messages import Status
 
@@ -84,6 +85,8 @@ __all__ = [
     "InvalidGraph",
     "JournalMismatch",
     "Limit",
+    "MigrationFailed",
+    "MigrationMissing",
     "Rate",
     "Remove",
     "Retry",
@@ -106,6 +109,7 @@ __all__ = [
     "maximum",
     "merge",
     "messages",
+    "migrate",
     "on",
     "union",
 ]
@@ -139,6 +143,8 @@ _WHERE = {
     "InvalidGraph": ".actors.graph",
     "JournalMismatch": ".actors.engine",
     "Limit": ".actors.limit",
+    "MigrationFailed": ".actors.migrations",
+    "MigrationMissing": ".actors.migrations",
     "Rate": ".actors.limit",
     "Remove": ".actors.graph",
     "Retry": ".actors.agent",
@@ -161,6 +167,7 @@ _WHERE = {
     "maximum": ".actors.graph",
     "merge": ".actors.graph",
     "messages": ".actors.graph",
+    "migrate": ".actors.migrations",
     "on": ".actors.handler",
     "union": ".actors.graph",
 }

@@ -139,10 +139,13 @@ class Host:
 
 
 def _joined(before: Any, value: Any) -> Any:
-    """What two actors say: lists one after the other, figures added up."""
+    """What two actors say: lists one after the other, figures added up, words side by side."""
     if isinstance(value, list):
         return [*(before or []), *value]
-    return dict(Counter(before or {}) + Counter(value)) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    figures = all(isinstance(one, int) for one in value.values())
+    return dict(Counter(before or {}) + Counter(value)) if figures else {**(before or {}), **value}
 
 
 def _version() -> str:

@@ -98,6 +98,8 @@ def parks(record: RunRecord) -> bool:
     that lives: see `Attention.park`."""
     if record.status not in _KINDS:
         return False
+    if record.successor is not None:
+        return False
     return record.error is None or record.error.code != FAILED_BY_HAND
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 from ...store.attention import Attention
@@ -12,7 +13,7 @@ from ...store.threads import Threads
 from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
-from ...topics.messages import Command, Work, encode
+from ...topics.messages import Command, RunRecord, Work, encode
 from .effects import (
     AskAgents,
     AskTurn,
@@ -26,6 +27,7 @@ from .effects import (
     Notify,
     Park,
     Retried,
+    StartAnew,
     TellParent,
     Timer,
     owed,
@@ -47,6 +49,8 @@ class Carrier:
         self._bus, self._log, self._ledger = bus, event_log, ledger
         self._cancel_grace_s = cancel_grace_s
         self.gates = gates
+        self.start_anew: Callable[[RunRecord], Awaitable[None]]
+        """Set by whoever makes new runs."""
         self.family = Family(bus, event_log, ledger, self.settle)
         self.threads = ThreadTurns(bus, ledger, self.family, self.settle)
         self.words = Words(bus, event_log, ledger, self.settle)
@@ -79,8 +83,8 @@ class Carrier:
                 await self._turn(effect)
             case Notify():
                 self._notify(effect.worker, Command(run=effect.run, verb="cancel", epoch=effect.epoch))
-            case Park() | Retried():
-                await self._note(effect)
+            case Park() | Retried() | StartAnew():
+                await self._follow_up(effect)
             case _:
                 assert_never(effect)
 
@@ -99,13 +103,16 @@ class Carrier:
         else:
             await self.threads.look(effect.thread, effect.run)
 
-    async def _note(self, effect: Park | Retried) -> None:
-        if isinstance(effect, Park):
-            await Attention(self._bus).park(effect.record)
-            return
-        before = await self._log.load(effect.run)
-        if before is not None:
-            await Attention(self._bus).resolve(before.record, f"retried as {effect.by}")
+    async def _follow_up(self, effect: Park | Retried | StartAnew) -> None:
+        match effect:
+            case Park():
+                await Attention(self._bus).park(effect.record)
+            case StartAnew():
+                await self.start_anew(effect.record)
+            case Retried():
+                before = await self._log.load(effect.run)
+                if before is not None:
+                    await Attention(self._bus).resolve(before.record, f"retried as {effect.by}")
 
     def _notify(self, worker: str, notice: Command) -> None:
         self._bus.publish(f"{self._bus.subjects.worker}.{worker}.notice", encode(notice))

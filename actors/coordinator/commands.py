@@ -13,7 +13,7 @@ from ...store.log import Loaded
 from ...topics import reads, units
 from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidInput, InvalidMessage, NoResponders, NotFound, Unavailable
-from ...topics.ids import require_run_id, root_of
+from ...topics.ids import derived_run_id, require_run_id, root_of
 from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
 from .answering import agents_asked, next_due
 from .carrier import Carrier
@@ -122,7 +122,8 @@ class Commands:
                 require_run_id(f"{root}~{child}")
         if outcome.kind == "completed":
             outcome = await self._carrier.threads.commit(outcome)
-        return await self.apply(outcome.run, End(outcome, random.random()))
+        anew = derived_run_id(self._bus.salt, 0, "anew", outcome.run) if outcome.anew else ""
+        return await self.apply(outcome.run, End(outcome, random.random(), anew))
 
     async def lost(self, run: str, worker: str, attempt: int = 0) -> None:
         """The worker that may have held the run (in that attempt, or in any) is gone. The work message that it held is

@@ -54,6 +54,7 @@ from .liveness import Liveness
 from .retrying import Retrying
 from .routing import Routing
 from .run_commands import Claim, Redispatch
+from .successors import Successors
 from .tracing import RunTracing
 from .unserved import Unserved
 
@@ -103,6 +104,7 @@ class Coordinator(Actor):
         self._fires = Fires(bus, partial(self._intake.submit, compare=False))
         self._commands = Commands(bus, self._ledger, self._carrier, self._routing)
         self._liveness = Liveness(bus, self._commands.lost)
+        self._carrier.start_anew = Successors(self._ledger, self._carrier, self._routing, tracing).begin
         retrying = Retrying(bus, self._ledger, self._carrier, self._routing, tracing)
         self._commands.serve("retry", lambda command: retrying.retry(command.run, command.version))
         self._unserved = Unserved(bus, self._liveness.served, unserved_after_s, self._ledger.apply)

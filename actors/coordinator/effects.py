@@ -103,6 +103,12 @@ class Park(Struct, frozen=True):
     record: RunRecord
 
 
+class StartAnew(Struct, frozen=True):
+    """Start the run that comes in the place of this one, from its input."""
+
+    record: RunRecord
+
+
 class Retried(Struct, frozen=True):
     """Note that a run which waited for a person is retried."""
 
@@ -124,6 +130,7 @@ Effect = (
     | LeaveTurn
     | Park
     | Retried
+    | StartAnew
 )
 
 
@@ -209,4 +216,6 @@ def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
         found.append(TellParent(record.cancel.by, record.id))
     if parks(record):
         found.append(Park(record))
+    if record.successor is not None:
+        found.append(StartAnew(record))
     return tuple(found)

@@ -100,6 +100,24 @@ def of_retry(before: RunRecord, run: str, info: AgentInfo | None, trace: str | N
     return replace(record, version=before.version, pin=True) if before.pin else record
 
 
+def of_successor(before: RunRecord, run: str, info: AgentInfo | None, trace: str | None, now: datetime) -> RunRecord:
+    """The run that starts from the input of `before` in its place, on the terms and the version of today."""
+    return _new(
+        run,
+        before.agent,
+        before.input,
+        info,
+        now,
+        topic=before.topic,
+        thread=before.thread,
+        metadata=before.metadata,
+        reason=f"starts in the place of run {before.id}, whose checkpoint has no migration",
+        successor_of=before.id,
+        trace=trace,
+        priority=before.priority,
+    )
+
+
 def _new(
     run: str,
     agent: str,

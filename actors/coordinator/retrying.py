@@ -63,6 +63,12 @@ class Retrying:
                 run=run,
                 status=str(before.status),
             )
+        if before.successor is not None:
+            raise IllegalTransition(
+                f"run {before.successor} has started in the place of run {run}: there is nothing left to retry",
+                run=run,
+                successor=before.successor,
+            )
         ended = before.ended_at or before.updated_at
         name = derived_run_id(self._bus.salt, int(ended.timestamp() * 1000), "retry", run)
         found = await self._ledger.load(name)

@@ -25,10 +25,12 @@ class Claim(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """A worker says how its attempt ended. `jitter` is a random number of 0 to 1, drawn outside."""
+    """A worker says how its attempt ended. `jitter` is a random number of 0 to 1, drawn outside; `successor` the id of
+    the run that starts in its place, if it asks for one."""
 
     outcome: Outcome
     jitter: float = 0.5
+    successor: str = ""
 
 
 class Cancel(Struct, frozen=True):

@@ -279,8 +279,10 @@ def _fail(record: RunRecord, end: End, now: datetime) -> Decision:
     error = outcome.error or ErrorInfo(code="failed", message="the attempt failed")
     if not error.retryable or failures >= policy.max_attempts:
         status = Status.TIMED_OUT if outcome.kind == "timed_out" else Status.FAILED
+        successor = end.successor if outcome.anew and end.successor and record.parent is None else None
+        reason = f"run {successor} has started in its place" if successor else error.message[:300]
         return finished(
-            record, now, status, failures=failures, error=error, steps=outcome.steps, reason=error.message[:300]
+            record, now, status, failures=failures, error=error, steps=outcome.steps, reason=reason, successor=successor
         )
     delay = retry_delay_s(policy, failures, end.jitter)
     return following(

@@ -364,11 +364,7 @@ class Attempt:
         return max(10, self._bus.inline_limit // 24)
 
     def _outcome(
-        self,
-        kind: Any,
-        value: Payload | None = None,
-        error: ErrorInfo | None = None,
-        undone: bool = False,
+        self, kind: Any, value: Payload | None = None, error: ErrorInfo | None = None, undone: bool = False
     ) -> Outcome:
         record, parts = self.record, self._parts
         steps = parts.steps if parts else None
@@ -389,6 +385,7 @@ class Attempt:
             hears=self._hears if paused else False,
             heard=parts.inbox.heard if parts and paused else 0,
             undone=undone or not self._touched(),
+            anew=kind == "failed" and self._agent.starts_anew(error),
             checkpoint=self._parts.memory.newest if self._parts else 0,
             abandoned=self._call.abandoned or None,
             steps=(steps.executed + steps.remembered) if steps else record.steps,

@@ -21,7 +21,7 @@ from ..graph.ground import Desk, Durability, Question, Said, Shape, Snapshot, Ta
 from .answers import Answers
 from .chain import Chain
 from .desk import NodeDesk
-from .snapshots import plan_of, renamed, snapshot_of, source_of
+from .snapshots import migrates, plan_of, renamed, snapshot_of, source_of
 
 if TYPE_CHECKING:
     from .context import Context
@@ -83,7 +83,8 @@ class DurableGround:
         self._goes_on(state)
         fork = self._parts.record.forked_from
         if self._namespace or fork is None or state.saved.sequence != fork.checkpoint:
-            await self._load_notes(self._last.step + 1)
+            if not migrates(state, self._shape):  # what a task wrote in the old form is not taken: it runs again
+                await self._load_notes(self._last.step + 1)
             return
         if fork.update is not None:
             with naming("the edit of the state", self._parts.record.id):

@@ -15,6 +15,7 @@ from ...topics import codec, crash
 from ...topics.errors import InvalidInput
 from ...topics.messages import Checkpoint, RunRecord
 from ..agent import Agent
+from ..migrations import Ages, migrated_raws, planned, unfitting
 from .chain import Chain
 from .errors import CheckpointMisplaced
 from .hold import Hold
@@ -85,10 +86,16 @@ class Memory:
 
     def _restored(self) -> Any:
         assert self.begun is not None
-        raws = self.begun.raws | self._edits
+        type_, made, version = self._agent.state_type, self.begun.saved.checkpoint, self._agent.version
+        steps = planned(Ages(agent=self._agent.name, found=made.version, wanted=version))
+        raws = migrated_raws(self.begun.raws, steps) | self._edits
         raw = b",".join(msgspec.json.encode(name) + b":" + value for name, value in raws.items())
-        type_ = self._agent.state_type
-        return codec.decode(b"{" + raw + b"}", dict[str, Any] if type_ is None else type_)
+        try:
+            return codec.decode(b"{" + raw + b"}", dict[str, Any] if type_ is None else type_)
+        except codec.DecodeError as error:
+            if made.version == version:
+                raise
+            raise unfitting(self._agent.name, made.version, version, error) from error
 
     async def save(self, label: str | None) -> str:
         """Saves the state of a code agent, and the place where its code is; gives the checkpoint's id once it is

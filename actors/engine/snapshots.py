@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ...store.checkpoints import State
+from ...topics import codec
 from ...topics.messages import Source
+from ..graph.errors import UnknownChannel, UnknownNode
 from ..graph.ground import Shape, Snapshot, Task
+from ..migrations import migrated_raws, unfitting
 
 
 class _Planned(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -53,10 +56,19 @@ def _planned(tasks: Sequence[Task], shape: Shape) -> list[_Planned]:
 
 
 def snapshot_of(state: State, shape: Shape) -> Snapshot:
-    """The snapshot that a checkpoint holds, under today's names. Raises UnknownChannel, UnknownNode, DecodeError."""
+    """The snapshot that a checkpoint holds, in today's form and under today's names. Raises MigrationMissing,
+    MigrationFailed."""
+    made = state.saved.checkpoint
+    try:
+        return _snapshot(state, shape, migrated_raws(state.raws, shape.steps(made.version, made.schema)))
+    except (UnknownChannel, UnknownNode, codec.DecodeError) as error:
+        raise unfitting(made.agent, made.version, shape.version, error) from error
+
+
+def _snapshot(state: State, shape: Shape, raws: dict[str, bytes]) -> Snapshot:
     made = state.saved.checkpoint
     plan = _NOTHING if state.plan is None else _decode(state.plan)
-    values = {shape.channel(name) or name: shape.restore(name, raw) for name, raw in state.raws.items()}
+    values = {shape.channel(name) or name: shape.restore(name, raw) for name, raw in raws.items()}
     tasks = [_Planned(name) for name in made.next] if plan.next is None else plan.next
     return Snapshot(
         step=made.step,
@@ -86,6 +98,12 @@ def source_of(snapshot: Snapshot) -> Source:
     return _SOURCES[snapshot.source]
 
 
+def migrates(state: State, shape: Shape) -> bool:
+    """Whether the state is brought into another form."""
+    made = state.saved.checkpoint
+    return bool(shape.steps(made.version, made.schema))
+
+
 def renamed(state: State, shape: Shape) -> bool:
-    """Whether a channel has another name today."""
-    return any(shape.channel(name) != name for name in state.raws)
+    """Whether a channel has another name today, or the state another form."""
+    return migrates(state, shape) or any(shape.channel(name) != name for name in state.raws)

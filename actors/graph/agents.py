@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, TypedDict
 
-from ..agent import Agent, Retry, agent
+from ..agent import Agent, OnMissing, Retry, agent
 from ..limit import Limit, Rate
 from .compiled import Compiled
 from .engine import Engine
@@ -25,12 +25,14 @@ class AgentOptions(TypedDict, total=False):
     limit: Limit | None
     rate: Rate | None
     version: str
+    pin: bool
+    on_missing: OnMissing
     description: str | None
 
 
 def graph_agent(graph: Compiled, name: str, durability: Durability, options: AgentOptions) -> Agent[Any]:
     """The agent that executes this graph. Its input is a part of the state, its result the final one."""
-    form = Form(graph)
+    form = Form(graph, name, options.get("version", ""))
 
     async def drive(ctx: Host, input: Any) -> Any:
         engine = Engine(graph, ctx.ground(form, durability), threads=ctx.threads)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ...topics import codec
+from ..migrations import Ages, Migration, planned
 from .compiled import Compiled
 from .editing import edited
 from .errors import UnknownChannel, UnknownNode
@@ -31,11 +32,19 @@ class _Writes(msgspec.Struct, omit_defaults=True):
 class Form:
     """See `Shape` for what each method promises."""
 
-    def __init__(self, graph: Compiled) -> None:
-        self._graph = graph
+    def __init__(self, graph: Compiled, agent: str = "", version: str = "") -> None:
+        self._graph, self._agent, self.version = graph, agent, version
         self.name = graph.name
         self.fingerprint = graph.fingerprint
         self.schema_version = graph.schema_version
+
+    def steps(self, version: str, schema: str) -> Sequence[Migration]:  # noqa: D102  # Shape says it
+        cls, now = self._graph.schema.cls, str(self.schema_version)
+        found = version if self._agent else self.version
+        ages = Ages(
+            agent=self._agent, found=found, wanted=self.version, schema=cls, schema_found=schema, schema_wanted=now
+        )
+        return planned(ages)
 
     def dump(self, channel: str, value: Any) -> bytes:  # noqa: D102  # Shape says it
         return self._graph.schema.channels[channel].dump(value)

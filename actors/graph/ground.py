@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ..answer import Answer
+from ..migrations import Migration
 
 Source = Literal["input", "loop", "update", "fork"]
 When = Literal["inside", "before", "after"]
@@ -211,6 +212,14 @@ class Shape(Protocol):
     @property
     def schema_version(self) -> int:
         """The author's number of the state's form."""
+
+    @property
+    def version(self) -> str:
+        """The version of the agent whose graph it is; empty for a subgraph, and an agent without one."""
+
+    def steps(self, version: str, schema: str) -> Sequence[Migration]:
+        """What brings a state of that version of the agent, and of the schema, into today's form. Raises
+        MigrationMissing."""
 
     def dump(self, channel: str, value: Any) -> bytes:
         """A whole value of a snapshot."""

@@ -164,6 +164,8 @@ def _fields(record: RunRecord, sequence: int) -> list[tuple[str, str]]:
         ("version", record.version + (" (pinned)" if record.pin else "")),
         ("forked from", _forked(record)),
         ("retries", record.retry_of or ""),
+        ("replaces", record.successor_of or ""),
+        ("replaced by", record.successor or ""),
         ("topic", record.topic or ""),
         ("thread", record.thread or ""),
         ("parent", record.parent or ""),

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from callboard.actors.agent import Agent, Retry, agent
@@ -19,7 +20,7 @@ from callboard.store.attention import Attention
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import InvalidInput, InvalidSubject
-from callboard.topics.messages import AgentInfo, RetryPolicy, Status
+from callboard.topics.messages import AgentInfo, RetryPolicy, Status, WorkerInfo
 from tests.actors.company import Company, company, eventually, result_of
 
 from .test_transitions import changed, queued, refused, running
@@ -138,6 +139,15 @@ async def test_runs_stay_on_the_version_under_which_they_began(settings: BrokerS
         assert (await AgentRegistry(bus).get("work")).version == "2"
         assert result_of(await all_.run("work", "now")) == "2"
     assert not (await audit(bus, wait_s=0.2)).findings
+
+
+async def test_workers_say_which_versions_they_have(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus) as all_:
+        await all_.worker(of_version("1"), of_version("7.2", name="other"), of_version("", pin=False, name="bare"))
+        beats = [msgspec.json.decode(one.data, type=WorkerInfo) for one in await bus.gather(bus.subjects.worker)]
+        (beat,) = [one for one in beats if one.agents]
+        assert beat.versions == {"work": "1", "other": "7.2"}
+        assert beat.agents == ["work", "other", "bare"]
 
 
 async def test_without_a_pin_workers_of_the_new_version_take_over(settings: BrokerSettings, bus: Bus) -> None:

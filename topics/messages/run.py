@@ -186,6 +186,10 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     detached: bool = False
     retry_of: str | None = None
     """The run that ended without a result, whose journal this one goes on from; attempts are counted on."""
+    successor: str | None = None
+    """The run that was started from its input in its place, as its checkpoint was of another version."""
+    successor_of: str | None = None
+    """The run in whose place this one was started."""
     forked_from: Fork | None = None
     """The checkpoint of another run that this one begins from."""
     checkpoint: int = 0

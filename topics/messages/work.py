@@ -96,6 +96,8 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nothing outside is left that a cancel would have to undo: the run has no effects, or they were undone as far as
     that is possible; `error` says what was not."""
     steps: int = 0
+    anew: bool = False
+    """Of `failed`: its checkpoint cannot be loaded, and another run is to start from its input in its place."""
     checkpoint: int = 0
     """The newest checkpoint of the run: the stream sequence of its message; 0: none."""
 
