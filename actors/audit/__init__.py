@@ -3,6 +3,7 @@
 catalog (what must hold) ── findings (what does not) ── remedies (the message that mends)
 history: paths, journal, tree, blobs      one pass over the log, a few numbers a run
 standing: queue, inbox, workers, canceled what live runs are owed, looked at twice with a grace time between
+timetable                                 what schedules are owed, and have given
 projection                                the read model against the log
 auditor                                   all of it, in order
 

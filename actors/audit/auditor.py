@@ -104,12 +104,13 @@ class _Audit:
             runs = sorted({run for one in suspects.values() if (run := one.finding.run) is not None})
             again = await self._look(look, runs, unstarted, absent)
             suspects = {mark: again[mark] for mark in suspects if mark in again}
-        return first, list(suspects.values())
+        return first, [*suspects.values(), *look.left()]
 
     async def _look(
         self, look: Look, live: list[str], unstarted: list[Suspect], absent: list[str]
     ) -> dict[tuple[str, str | None, int], Suspect]:
         found = [one async for one in look.runs(live)]
+        found += [one async for one in look.schedules()]
         found += look.inbox.late(self._pending_s)
         children = {one.finding.run: one for one in unstarted if one.finding.run is not None}
         found += [children[run] async for run in look.missing(list(children))]
@@ -138,6 +139,8 @@ class _Audit:
             look = await Look.at(self._bus, history)
             runs = sorted({run for _, run in open_ if run is not None})
             still = {(one.finding.code, one.finding.run) async for one in look.runs(runs)}
+            still |= {(one.finding.code, one.finding.run) async for one in look.schedules()}
+            still |= {(one.finding.code, one.finding.run) for one in look.left()}
             still |= {(code, run) for code, run in open_ if run in look.inbox.expected}
             mended |= open_ - still
             open_ &= still

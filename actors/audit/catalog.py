@@ -49,6 +49,10 @@ CATALOG: dict[str, Rule] = {
     "word_unheard": Rule("error", "what was said to a run that waits for it has reached the run", "sweep"),
     "tree_unfinished": Rule("error", "the cancel of a tree goes on until all below it has ended", "sweep"),
     "tree_survivor": Rule("error", "nothing but what was detached outlives a canceled tree", "cancel"),
+    "schedule_unarmed": Rule("error", "an active schedule has the timer of its next due time", "the timer"),
+    "schedule_missed": Rule("error", "what is due leads to a run", "the timer, which fires at once"),
+    "schedule_doubled": Rule("error", "a due time leads to one run of each agent"),
+    "timer_left": Rule("note", "a run that has ended has no timers", "they are taken away"),
     # what was handed in
     "task_pending": Rule("warning", "tasks are taken from the INBOX at once"),
     "command_pending": Rule("warning", "commands are taken from the INBOX at once"),

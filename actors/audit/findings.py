@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from .catalog import CATALOG, Severity
-from .remedies import Remedy
+from .remedies import Remedy, Removal
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Suspect(NamedTuple):
     """A finding that may be a moment's: it counts when it is found again after the grace time."""
 
     finding: Finding
-    remedy: Remedy | None = None
+    remedy: Remedy | Removal | None = None
 
     @property
     def mark(self) -> tuple[str, str | None, int]:
@@ -83,7 +83,7 @@ def finding(
 
 def suspect(
     code: str, run: str | None, found: str, *, expected: str | None = None, sequence: int = 0,
-    remedy: Remedy | None = None,
+    remedy: Remedy | Removal | None = None,
 ) -> Suspect:  # fmt: skip
     """A suspect, with what would mend it."""
     repair = remedy.subject if remedy else None

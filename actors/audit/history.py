@@ -15,6 +15,7 @@ from .checkpoints import Snapshots
 from .findings import Findings
 from .journal import check_entries
 from .paths import check_state, read_state
+from .timetable import Timetable
 from .track import Track
 from .tree import Tree
 
@@ -28,6 +29,7 @@ class History:
         self.tree = Tree(self.tracks, findings)
         self.canceled = Canceled({}, ())
         self.snapshots = Snapshots(findings, truncated=truncated)
+        self.timetable = Timetable(bus.subjects, findings, truncated=truncated)
         self.events = 0
 
     def read(self, page: Iterable[Stored]) -> None:
@@ -36,6 +38,8 @@ class History:
             family = stored.subject.split(".", 2)[1]
             if family == "run":
                 self._event(stored)
+            elif family == "schedule":
+                self.timetable.definition(stored)
             elif family == "label":
                 self.snapshots.label(stored)
             elif family == "thread" and self._uses is not None:
@@ -63,6 +67,7 @@ class History:
         check_state(track, record, stored.sequence, self._findings, truncated=self._truncated)
         if track.status is None:
             self.tree.begins(record, stored.sequence)
+            self.timetable.begins(record, stored.sequence)
         if self._uses is not None:
             self._uses.record(record, stored.sequence)
         track.take(record, stored.sequence)

@@ -13,10 +13,12 @@ from ...topics.ids import derived_run_id, keyed_run_id
 from ...topics.messages import Command
 from ...topics.pull import consumer_info
 from ...topics.reads import Stored
+from ...topics.schedules import Fire, due_ms
 from .findings import Suspect, suspect
 from .stream import Moment, messages
 
 _decode = msgspec.json.Decoder(Command).decode
+_decode_fire = msgspec.json.Decoder(Fire).decode
 _NO_COMMAND = Command()
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
@@ -52,6 +54,9 @@ class Inbox:
         """Runs that a command or task in the INBOX is about: a coordinator will come to them."""
         self.timers: dict[tuple[str, str], Scheduled] = {}
         """By run and verb."""
+        self.fires: set[tuple[str, str]] = set()
+        """Due times (Unix milliseconds) of schedules that have their timer, or are being carried out: by name."""
+        self.time = moment.time
 
     @classmethod
     async def read(cls, bus: Bus) -> Inbox:
@@ -70,13 +75,24 @@ class Inbox:
         if words[1] == "task":
             self._tasks.setdefault(stored.subject, _Waiting()).add(stored)
             self.expected.add(_run_of(stored, salt))
+            if words[2] == "@schedule":
+                self._fired(stored)
         elif words[1] == "cmd":
             self._commands.add(stored)
             if len(words) == 4:
                 self.expected.add(words[2])
+        elif len(words) == 5 and words[2] == "@schedule":
+            self.fires.add((words[3], words[4]))
         elif len(words) == 4:
             command = _command(stored.data)
             self.timers[words[2], words[3]] = Scheduled(command.dispatch, command.epoch)
+
+    def _fired(self, stored: Stored) -> None:
+        try:
+            fire = _decode_fire(stored.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        self.fires.add((fire.name, str(due_ms(fire.due))))
 
     @property
     def tasks(self) -> int:

@@ -1,13 +1,16 @@
 """The messages that mend: each is one that a coordinator or worker publishes itself, and harmless where nothing is
-wrong. What they change is decided by the coordinator that takes them."""
+wrong. What they change is decided by the coordinator that takes them. And what is left over is taken away."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from msgspec import Struct
 
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.messages import Command, Outcome, RunRecord, Work, encode
+from ...topics.schedules import Fire, Schedule, due_ms
 from ...topics.subjects import Subjects
 from ..coordinator.effects import Dispatch, Timer
 
@@ -22,6 +25,32 @@ class Remedy(Struct, frozen=True):
     async def apply(self, bus: Bus) -> None:
         """Publishes it durably. Raises as `Bus.store` does."""
         await bus.store(self.subject, self.data, head_bytes(self.headers) if self.headers else None)
+
+
+class Removal(Struct, frozen=True):
+    """Messages to take away: those on `subject`, of a stream."""
+
+    stream: str
+    subject: str
+
+    async def apply(self, bus: Bus) -> None:
+        """Takes them away. Raises BrokerError."""
+        await bus.api(f"STREAM.PURGE.{self.stream}", {"filter": self.subject})
+
+
+def fire(subjects: Subjects, schedule: Schedule, due: datetime) -> Remedy:
+    """The timer of a due time again; when that has passed it fires at once. A due time has one run, however often."""
+    headers = {
+        "Nats-Schedule": f"@at {due:%Y-%m-%dT%H:%M:%S.%f}Z",
+        "Nats-Schedule-Target": subjects.fires,
+    }
+    body = encode(Fire(schedule.name, schedule.token, due))
+    return Remedy(subjects.schedule_timer(schedule.name, str(due_ms(due))), body, headers)
+
+
+def timers_of(subjects: Subjects, run: str) -> Removal:
+    """Takes all timers of a run away: it has ended."""
+    return Removal(subjects.inbox, f"{subjects.timer}.{run}.*")
 
 
 def dispatch(subjects: Subjects, owed: Dispatch) -> Remedy:

@@ -67,6 +67,23 @@ class Look:
                 async for one in unanswered(self._bus, record, sequence):
                     yield one
 
+    def left(self) -> Iterator[Suspect]:
+        """Timers of runs that have ended: no further look can change that."""
+        left: dict[str, list[str]] = {}
+        for run, verb in self.inbox.timers:
+            if verb != "cancel_deadline" and self._history.ended(run):  # that one is over in seconds
+                left.setdefault(run, []).append(verb)
+        for run, verbs in left.items():
+            yield suspect(
+                "timer_left", run, f"it has ended, and has timers still ({', '.join(sorted(verbs))})",
+                remedy=remedies.timers_of(self._bus.subjects, run),
+            )  # fmt: skip
+
+    async def schedules(self) -> AsyncIterator[Suspect]:
+        """What schedules are owed and do not have."""
+        async for one in self._history.timetable.suspects(self._bus, self.inbox, self.missing):
+            yield one
+
     async def missing(self, runs: Sequence[str]) -> AsyncIterator[str]:
         """Those of `runs` that have no record, and no task in the INBOX that will give them one."""
         for start in range(0, len(runs), _PAGE):
