@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # run as a script, from any folder
+sys.path.append(str(ROOT))  # run as a script, from any folder; last, because of the folder callboard/ there
 
 from compose.ledger import ClusterError, Ledger  # noqa: E402
 from compose.up import DEFAULT_STATE, GRACE_SECONDS  # noqa: E402

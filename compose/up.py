@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # run as a script, from any folder
+sys.path.append(str(ROOT))  # run as a script, from any folder; last, because of the folder callboard/ there
 
 from callboard.runtime.nats_port import is_free  # noqa: E402
 from callboard.runtime.nats_server import require_binary  # noqa: E402

@@ -3,6 +3,8 @@
 GatewayError
 ├── MalformedBody        the body is not strict JSON (400)
 ├── InvalidRequest       a field or parameter does not have its form (422)
+├── UnknownParameter     the path has no such query parameter (422)
+├── UnsupportedMediaType the body is not said to be JSON (415)
 ├── BadRequest           the parts of the request contradict one another (400)
 ├── RouteNotFound        no such path (404)
 ├── MethodNotAllowed     the path has no such method (405)
@@ -38,6 +40,20 @@ class InvalidRequest(GatewayError):
 
     code = "invalid_request"
     status = 422
+
+
+class UnknownParameter(GatewayError):
+    """The path has no such query parameter. Facts: `unknown`, `known`."""
+
+    code = "unknown_parameter"
+    status = 422
+
+
+class UnsupportedMediaType(GatewayError):
+    """A body whose Content-Type is missing, or is not JSON."""
+
+    code = "unsupported_media_type"
+    status = 415
 
 
 class BadRequest(GatewayError):

@@ -1,18 +1,23 @@
-"""Reading request bodies: strict JSON, and a user's value byte for byte as it was sent."""
+"""What a route takes: known query parameters, a body that is strict JSON and says so, and a user's value byte for byte
+as it was sent."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from .errors import MalformedBody
+from .errors import MalformedBody, UnknownParameter, UnsupportedMediaType
 
 _decode = msgspec.json.Decoder().decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"(?<!\\)(?:\\\\)*(?:%b%b|(%b|%b))" % (_HIGH, _LOW, _HIGH, _LOW))
 
 
 class StrictRequest(Request):
@@ -20,23 +25,64 @@ class StrictRequest(Request):
 
     async def json(self) -> Any:
         """The body. Raises MalformedBody."""
+        body = await self.body()
         try:
-            return _decode(await self.body())
+            return _decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedBody(f"the body is not JSON: {error}") from error
+            raise MalformedBody(f"the body is not JSON: {_lone_surrogate(body) or error}") from error
+
+
+def _lone_surrogate(body: bytes) -> str | None:
+    """What is to be said of half a character, which the decoder's own words do not tell."""
+    for found in _LONE.finditer(body):
+        if found[1] is not None:
+            half, at = found[1].decode(), found.start(1)
+            return f"{half} at byte {at} is half of a surrogate pair, which is no character without the other half"
+    return None
 
 
 class StrictRoute(APIRoute):
-    """A route that reads its body strictly."""
+    """A route that refuses what it does not know, and reads its body strictly."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, given strict requests."""
         handler = super().get_route_handler()
+        known = sorted(_parameters(self.dependant))
 
         async def strict(request: Request) -> Response:
-            return await handler(StrictRequest(request.scope, request.receive))
+            _require_known(request, known)
+            inner = StrictRequest(request.scope, request.receive)
+            if self.body_field is not None:
+                await _require_json(inner)
+            return await handler(inner)
 
         return strict
+
+
+def _parameters(dependant: Dependant) -> set[str]:
+    """The query parameters of a route, those of its dependencies included."""
+    own = {one.alias for one in dependant.query_params}
+    return own.union(*(_parameters(one) for one in dependant.dependencies))
+
+
+def _require_known(request: Request, known: list[str]) -> None:
+    unknown = sorted(set(request.query_params) - set(known))
+    if unknown:
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise UnknownParameter(
+            f"{request.url.path} has no query parameter {unknown[0][:80]!r}: {has}", unknown=unknown, known=known
+        )
+
+
+async def _require_json(request: StrictRequest) -> None:
+    """A body says that it is JSON; without a body nothing needs to be said."""
+    given = request.headers.get("content-type", "")
+    kind = given.partition(";")[0].strip().lower()
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        return
+    if await request.body():
+        what = f"says that it is {given[:80]!r}" if given else "does not say what it is"
+        raise UnsupportedMediaType(f"the body {what}: send JSON, with the header Content-Type: application/json")
 
 
 async def raw_field(request: Request, name: str) -> bytes:

@@ -153,12 +153,26 @@ def require_server(info: Mapping[str, Any], account: Mapping[str, Any] | None = 
         ServerTooOld: version below 2.12 or JetStream API level below 2; names what was found and what is needed.
         JetStreamDisabled: neither the server nor the account offers JetStream.
     """
-    where = str(info.get("server_name") or info.get("server_id") or "the server")
-    found = Version.parse(str(info.get("version", "")))
-    if found is not None and found < MINIMUM_VERSION:
-        raise _too_old(str(found), where, "upgrade the server; docs/deployment.md tells how without stopping a cluster")
+    require_version(info)
+    where = _name_of(info)
     _require_jetstream(info, account, where)
     _require_level(info, account, where)
+
+
+def require_version(info: Mapping[str, Any]) -> None:
+    """Check the version in INFO alone, before anything is asked that an old server would not answer.
+
+    Raises:
+        ServerTooOld: older than 2.12.
+    """
+    found = Version.parse(str(info.get("version", "")))
+    if found is not None and found < MINIMUM_VERSION:
+        remedy = "upgrade the server; docs/deployment.md tells how without stopping a cluster"
+        raise _too_old(str(found), _name_of(info), remedy)
+
+
+def _name_of(info: Mapping[str, Any]) -> str:
+    return str(info.get("server_name") or info.get("server_id") or "the server")
 
 
 def _require_jetstream(info: Mapping[str, Any], account: Mapping[str, Any] | None, where: str) -> None:

@@ -54,3 +54,16 @@ def test_the_installed_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> Non
         [sys.executable, "-c", code], cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True, text=True
     )
     assert all(line.startswith(str(tmp_path)) for line in done.stdout.split())
+
+
+@pytest.mark.parametrize("script", ["up.py", "down.py"])
+def test_the_scripts_of_compose_take_the_installed_callboard(wheel: Path, tmp_path: Path, script: str) -> None:
+    """The folder `callboard` of a checkout is a part of the package, and must not stand before the installed one."""
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    file = str(ROOT / "compose" / script)
+    code = f"import runpy; runpy.run_path({file!r}); import callboard; print(callboard.__file__)"
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True, text=True
+    )
+    assert done.stdout.startswith(str(tmp_path)), done.stdout

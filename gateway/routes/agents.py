@@ -13,10 +13,11 @@ from ...store.served import served
 from ...topics.messages import WorkerInfo
 from .. import served as out
 from ..desk import At, Desk
+from ..strict import StrictRoute
 
 log = logging.getLogger(__name__)
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], route_class=StrictRoute)
 
 _ANSWER_S = 0.3
 _decode = msgspec.json.Decoder(WorkerInfo).decode

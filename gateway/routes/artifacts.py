@@ -12,8 +12,9 @@ from ...store.artifacts import Artifacts
 from .. import models as out
 from .. import translate
 from ..desk import At, RunPath
+from ..strict import StrictRoute
 
-router = APIRouter(tags=["artifacts"])
+router = APIRouter(tags=["artifacts"], route_class=StrictRoute)
 
 _WORD = r"[\w!#$&^.+-]{1,127}"
 _MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD}(?:; ?[\w.-]{{1,64}}=[\w.+-]{{1,128}}){{0,4}}\Z", re.ASCII)

@@ -12,8 +12,9 @@ from ...store.deadletters import DeadLetters
 from .. import translate
 from .. import waiting as out
 from ..desk import At, Desk, RunPath
+from ..strict import StrictRoute
 
-router = APIRouter(tags=["attention"])
+router = APIRouter(tags=["attention"], route_class=StrictRoute)
 
 
 def _attention(desk: Desk) -> Attention:

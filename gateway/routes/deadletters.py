@@ -10,9 +10,10 @@ from ...store.deadletters import DeadLetters
 from .. import models as out
 from .. import translate
 from ..desk import At, Desk
+from ..strict import StrictRoute
 from .runs import MAX_SEQUENCE, Limit
 
-router = APIRouter(tags=["dead letters"])
+router = APIRouter(tags=["dead letters"], route_class=StrictRoute)
 
 Id = Annotated[int, Path(ge=1, le=MAX_SEQUENCE)]
 

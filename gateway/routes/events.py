@@ -12,8 +12,9 @@ from ..errors import InvalidRequest
 from ..sse.block import KINDS, Kinds
 from ..sse.position import START, WHOLE, Position, parse
 from ..sse.stream import EventStream
+from ..strict import StrictRoute
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["runs"], route_class=StrictRoute)
 
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}},

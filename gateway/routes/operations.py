@@ -14,8 +14,9 @@ from ...topics.messages import WorkerInfo
 from .. import models as out
 from ..desk import At, Desk
 from ..errors import ProjectionMissing
+from ..strict import StrictRoute
 
-router = APIRouter(tags=["operations"])
+router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
 _ANSWER_S = 0.2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import msgspec
@@ -26,6 +27,8 @@ from ..strict import StrictRoute, raw_field
 router = APIRouter(tags=["runs"], route_class=StrictRoute)
 
 MAX_SEQUENCE = 2**63 - 1
+_METADATA = '`key:value`, may be repeated; all must match. A key with a colon stands in quotes: `"a:b":value`'
+_JSON = json.JSONDecoder()
 Limit = Annotated[int, Query(ge=1, le=500, description="Rows of a page")]
 MinSequence = Annotated[
     int,
@@ -106,7 +109,7 @@ async def list_runs(
     parent: str | None = None,
     root: str | None = None,
     forked_from: Annotated[str | None, Query(description="Only forks of this run")] = None,
-    metadata: Annotated[list[str] | None, Query(description="`key:value`, may be repeated; all must match")] = None,
+    metadata: Annotated[list[str] | None, Query(description=_METADATA)] = None,
     created_after: AwareDatetime | None = None,
     created_before: AwareDatetime | None = None,
     limit: Limit = 50,
@@ -128,11 +131,25 @@ async def list_runs(
 def _pairs(texts: list[str] | None) -> dict[str, str] | None:
     pairs: dict[str, str] = {}
     for text in texts or []:
-        key, colon, value = text.partition(":")
-        if not colon or not key:
-            raise InvalidRequest(f"metadata filter {text[:80]!r} must be key:value")
-        pairs[key] = value
+        pair = _pair(text)
+        if pair is None:
+            raise InvalidRequest(
+                f'metadata filter {text[:80]!r} must be key:value, or "key":value where the key has a colon'
+            )
+        pairs[pair[0]] = pair[1]
     return pairs or None
+
+
+def _pair(text: str) -> tuple[str, str] | None:
+    """The key is what stands before the first colon; or a JSON string, which may have colons of its own."""
+    if not text.startswith('"'):
+        key, colon, value = text.partition(":")
+        return (key, value) if key and colon else None
+    try:
+        key, end = _JSON.raw_decode(text)
+    except ValueError:
+        return None
+    return (key, text[end + 1 :]) if text[end : end + 1] == ":" else None
 
 
 @router.get("/runs/{run}", response_model=out.Run, summary="One run")

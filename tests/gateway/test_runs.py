@@ -124,7 +124,7 @@ async def test_bad_bodies(http: httpx.AsyncClient, body: bytes, status: int, cod
 async def test_a_form_is_not_taken_for_json(http: httpx.AsyncClient) -> None:
     """What a page of another origin can send without asking is refused."""
     answer = await http.post("/runs", content=b'{"agent": "a"}', headers={"content-type": "text/plain"})
-    problem(answer, 422, "invalid_request")
+    problem(answer, 415, "unsupported_media_type")
 
 
 @pytest.mark.parametrize("declared", [True, False])

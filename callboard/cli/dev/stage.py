@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +178,7 @@ class Stage:
 
     async def _ready(self, *children: Child) -> bool:
         """Waits until all work; False when one never will, or the shutdown is requested before."""
-        ready = asyncio.gather(*(child.ready.wait() for child in children))
+        ready = asyncio.create_task(_all_ready(children))
         over = asyncio.create_task(self._over())
         try:
             await asyncio.wait((ready, over), timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
@@ -237,6 +238,11 @@ class Stage:
             label = f"\x1b[{_COLORS.get(name, '0')}m{label}\x1b[0m"
         with suppress(OSError):
             note(f"{label} {line}")
+
+
+async def _all_ready(children: Sequence[Child]) -> None:
+    for child in children:
+        await child.ready.wait()
 
 
 def _url_of(gateway: Child) -> str:

@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import Any
 
-from ...runtime.nats_binary import JetStreamDisabled, ServerTooOld, require_server
+from ...runtime.nats_binary import JetStreamDisabled, ServerTooOld, require_server, require_version
 from ...topics.bus import Bus
 from ...topics.errors import BrokerError
 from ...topics.streams import declarations
@@ -25,6 +25,7 @@ async def server(bus: Bus) -> list[Check]:
     """Version, API level, JetStream."""
     info = bus.server_info
     try:
+        require_version(info)  # an old server may not answer what comes next
         account = await bus.api("INFO")
         require_server(info, account)
     except ServerTooOld as error:
