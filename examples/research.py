@@ -47,7 +47,7 @@ graph = Graph(Research, name="research")
 
 
 @graph.node
-async def plan(state: Research) -> dict[str, object]:
+async def plan(_: Research) -> dict[str, object]:
     """Decide what is to be found out."""
     return {"aspects": sorted(LIBRARY)}
 

@@ -34,7 +34,7 @@ async def stay(state: Trip) -> dict[str, object]:
 
 
 @graph.node
-async def leave(state: Trip) -> dict[str, object]:
+async def leave(_: Trip) -> dict[str, object]:
     """Ask before the end."""
     word = interrupt("How do you travel home?", returns=str)
     return {"plan": f"home by {word}"}
