@@ -82,5 +82,5 @@ graph.join(["look", "check"], "report").edge("report", END)
 
 research = graph.agent("research", topics=["research"])
 
-if __name__ == "__main__":  # `python -m examples.research` runs the same graph in this process, without a broker
+if __name__ == "__main__":  # `python examples/research.py` runs the same graph in this process, without a broker
     print(graph.run_sync({"topic": "hats"})["report"])

@@ -14,8 +14,8 @@ from ..graph.ground import Shape, Snapshot, Task
 from ..migrations import migrated_raws, unfitting
 
 
-class _Planned(msgspec.Struct, array_like=True, omit_defaults=True):
-    """A task as JSON: `[node, number, input]`."""
+class _Planned(msgspec.Struct, omit_defaults=True):
+    """A task as JSON. No array: a plain task beside sent ones has no input, and an array cannot leave it out."""
 
     node: str
     number: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import runpy
 from collections.abc import Iterator
@@ -10,69 +11,77 @@ from pathlib import Path
 
 import pytest
 
-from callboard.runtime.nats_server import ServerProcess
-from callboard.topics.ids import new_token
-from tests.cli.programs import call, environment, program, values
-from tests.support.nats import eventually
+from callboard.store.log import EventLog
+from callboard.topics.bus import Bus
+from callboard.topics.config import BrokerSettings
+from callboard.topics.messages import RunRecord, Status
+from tests.actors.company import company, eventually, result_of
+from tests.cli.programs import Printed, call, environment, program
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 FILES = ["publishing.py", "research.py", "time_travel.py"]
 
 
-@pytest.fixture
-def env(nats: ServerProcess) -> Iterator[dict[str, str]]:
-    env = environment(NATS_URL=nats.url, CALLBOARD_NAMESPACE=f"t{new_token(8)}")
-    with program("coordinator", env=env, cwd=ROOT) as coordinator:
-        coordinator.says(" on NATS ")
-        yield env
-
-
 @contextmanager
 def worker(env: dict[str, str]) -> Iterator[None]:
-    """A worker that serves both examples, and has ended in peace at the end."""
-    with program("worker", "examples/publishing.py", "examples/research.py", env=env, cwd=ROOT) as one:
+    """A worker that has ended in peace at the end."""
+    with program("worker", "examples/publishing.py", env=env, cwd=ROOT) as one:
         one.says(" on NATS ")
         yield
         assert one.end() == 0, one.log
 
 
-def status(run: str, env: dict[str, str]) -> str:
-    (shown,) = values(call("runs", "show", run, "--json", env=env, cwd=ROOT))
-    return str(shown["status"])
+async def reached(bus: Bus, run: str, status: Status) -> RunRecord:
+    """The run's record, once it has this status."""
+    found: list[RunRecord] = []
+
+    async def look() -> bool:
+        loaded = await EventLog(bus).load_current(run)
+        found[:] = [loaded.record] if loaded is not None else []
+        return bool(found) and found[0].status is status
+
+    await eventually(look, 30, lambda: f"{status}: {found}")
+    return found[0]
 
 
 @pytest.mark.system
-def test_an_article_waits_for_a_person_while_no_process_holds_it(env: dict[str, str]) -> None:
-    with worker(env):
-        run = call("publish", "articles", '{"topic": "hats"}', env=env, cwd=ROOT).stdout.strip()
-        eventually(lambda: status(run, env) == "input_required", 30, "the question")
-    refused = call("resume", run, "--value", '{"verdict": "maybe"}', env=env, cwd=ROOT)
-    assert refused.returncode != 0, refused.stdout
-    revise = {"verdict": "revise", "remark": "More about berets."}
-    revised = call("resume", run, "--value", json.dumps(revise), env=env, cwd=ROOT)
-    assert revised.returncode == 0, revised.stderr
-    with worker(env):  # another process, hours later
-        eventually(lambda: status(run, env) == "input_required", 30, "the second question")
-        shown = call("interrupts", "show", run, "--json", env=env, cwd=ROOT)
-        assert "round-2" in shown.stdout
-        assert "More about berets." in shown.stdout
-        assert call("resume", run, "--value", '{"verdict": "publish"}', env=env, cwd=ROOT).returncode == 0
-        eventually(lambda: status(run, env) == "completed", 30, "the end")
-    text = call("artifacts", run, "article.md", env=env, cwd=ROOT).stdout
+async def test_an_article_waits_for_a_person_while_no_process_holds_it(settings: BrokerSettings, bus: Bus) -> None:
+    env = environment(NATS_URL=settings.nats_url, CALLBOARD_NAMESPACE=settings.namespace)
+
+    async def command(*words: str) -> Printed:
+        return await asyncio.to_thread(call, *words, env=env, cwd=ROOT)
+
+    with program("coordinator", env=env, cwd=ROOT) as coordinator:
+        coordinator.says(" on NATS ")
+        with worker(env):
+            run = (await command("publish", "articles", '{"topic": "hats"}')).stdout.strip()
+            record = await reached(bus, run, Status.INPUT_REQUIRED)
+        assert [(one.id, one.to) for one in record.interrupts or ()] == [("round-1", "editor")]
+        assert (await command("resume", run, "--value", '{"verdict": "maybe"}')).returncode != 0
+        revise = {"verdict": "revise", "remark": "More about berets."}
+        revised = await command("resume", run, "--value", json.dumps(revise))
+        assert revised.returncode == 0, revised.stderr
+        with worker(env):  # another process, hours later
+            await eventually(lambda: asked(bus, run, "round-2"), 30)
+            assert (await command("resume", run, "--value", '{"verdict": "publish"}')).returncode == 0
+            await reached(bus, run, Status.COMPLETED)
+        text = (await command("artifacts", run, "article.md")).stdout
     assert text == "# All about hats\n\nThere is much to say about hats.\n\nMore about berets."
 
 
-@pytest.mark.system
-def test_research_fans_out_to_children_and_joins(env: dict[str, str]) -> None:
-    with worker(env):
-        done = call("run", "research", '{"topic": "hats"}', "--wait", env=env, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+async def asked(bus: Bus, run: str, interrupt: str) -> bool:
+    loaded = await EventLog(bus).load_current(run)
+    return loaded is not None and [one.id for one in loaded.record.interrupts or ()] == [interrupt]
+
+
+async def test_research_fans_out_to_children_and_joins(settings: BrokerSettings, bus: Bus) -> None:
+    module = runpy.run_path(str(EXAMPLES / "research.py"))
+    async with company(settings, bus, [module["research"], module["librarian"]]) as all_:
+        result = result_of(await all_.run("research", {"topic": "hats"}))
     assert [finding["aspect"] for finding in result["findings"]] == ["etiquette", "history", "making"]
     assert result["report"].splitlines()[0] == "# Hats"
-    local = runpy.run_path(str(EXAMPLES / "research.py"))
-    assert local["graph"].run_sync({"topic": "hats"}) == result  # the same in process
+    assert await module["graph"].run({"topic": "hats"}) == result  # the same in process
 
 
 def test_the_walk_through_time_prints_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
