@@ -30,6 +30,7 @@ from .routes import (
     pages,
     runs,
     schedules,
+    states,
     threads,
 )
 
@@ -40,6 +41,7 @@ _ROUTERS = (
     effects,
     events,
     artifacts,
+    states,
     threads,
     schedules,
     agents,

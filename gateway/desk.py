@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from ..store.blobs import Blobs
+from ..store.checkpoints import Checkpoints
 from ..store.submit import Submitter
 from ..topics.config import BrokerSettings
 from ..topics.ids import require_run_id
@@ -50,6 +51,11 @@ class Desk:
     def blobs(self) -> Blobs:
         """Large values. Raises Unavailable before the first connection."""
         return self.link.blobs
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """States of runs. Raises Unavailable before the first connection."""
+        return Checkpoints(self.link.bus, self.blobs)
 
     @property
     def submitter(self) -> Submitter:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from ..store.errors import BlobMissing, CheckpointMissing
+from ..store.errors import BlobMissing, CheckpointKeyMissing, CheckpointMissing
 from ..store.projection import ProjectionError
 from ..topics import errors as wire
 from .errors import (
@@ -35,6 +35,7 @@ _RETRY_AFTER_S = 1
 # The first class that matches gives the status; the order is from the special to the general.
 _STATUS: tuple[tuple[type[wire.CallboardError], int], ...] = (
     (wire.InvalidInput, 400),
+    (CheckpointMissing, 410),
     (wire.NotFound, 404),
     (wire.Conflict, 409),
     (wire.PayloadTooLarge, 413),
@@ -42,7 +43,7 @@ _STATUS: tuple[tuple[type[wire.CallboardError], int], ...] = (
     (wire.StaleFence, 409),
     (wire.BrokerError, 503),
     (BlobMissing, 410),
-    (CheckpointMissing, 410),
+    (CheckpointKeyMissing, 501),
     (ProjectionError, 503),
 )
 

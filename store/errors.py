@@ -3,7 +3,7 @@
 StoreError               what is durable is not as it should be
 ├── BlobMissing          the object store does not hold the blob, or not all of it
 ├── BlobCorrupt          what it holds is not what was put
-├── CheckpointMissing    a checkpoint, or a message that holds a part of its state, is gone
+├── CheckpointMissing    (NotFound) a checkpoint, or a message that holds a part of its state, is gone
 └── CheckpointKeyMissing its values are encrypted with a key that this process does not have
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ..topics.errors import CallboardError, error_from_code
+from ..topics.errors import CallboardError, NotFound, error_from_code
 from ..topics.messages import ErrorInfo
 
 _PLAIN = (str, int, float, bool, type(None))
@@ -40,7 +40,7 @@ class BlobCorrupt(StoreError):
     code = "blob_corrupt"
 
 
-class CheckpointMissing(StoreError):
+class CheckpointMissing(StoreError, NotFound):
     """The checkpoint, or a message that holds a part of its state, is not in the log: it was pruned, or is older than
     what is kept. Facts: `run`, `checkpoint`."""
 

@@ -107,6 +107,7 @@ def _register() -> None:
         artifacts,
         attention,
         check,
+        checkpoints,
         deadletters,
         dev,
         doctor,
@@ -118,12 +119,13 @@ def _register() -> None:
         roles,
         runs,
         schedules,
+        state,
         tail,
         webhooks,
     )
     from . import version as versions
 
-    giving = (publish, fork, runs, answers, interrupts, effects, tail, replay, schedules)
+    giving = (publish, fork, runs, answers, interrupts, effects, state, checkpoints, tail, replay, schedules)
     looking = (agents, artifacts, deadletters, doctor, check)
     for module in (dev, roles, *giving, attention, webhooks, *looking, versions):
         module.register(app)

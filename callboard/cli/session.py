@@ -22,6 +22,7 @@ from .exits import OK
 from .wording import masked
 
 if TYPE_CHECKING:
+    from ..store.checkpoints import Checkpoints
     from ..store.submit import Submitter
 
 
@@ -32,6 +33,13 @@ class Session:
         self.bus = bus
         self.log = EventLog(bus)
         self.blobs = Blobs(bus)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """States of runs."""
+        from ..store.checkpoints import Checkpoints
+
+        return Checkpoints(self.bus, self.blobs)
 
     @property
     def submitter(self) -> Submitter:

@@ -9,6 +9,7 @@ from .checkpoints import Checkpoints
 from .difference import Change, Difference
 from .labels import Labels
 from .marks import Marks
+from .outline import outline
 from .prune import Choice, Pruned
 from .scribe import Scribe, Sheet
 from .state import Saved, State, is_checkpoint
@@ -26,4 +27,5 @@ __all__ = [
     "Sheet",
     "State",
     "is_checkpoint",
+    "outline",
 ]

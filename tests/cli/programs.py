@@ -49,6 +49,16 @@ async def family(ctx: Context, names: list[str]) -> list[str]:
     return list(await ctx.gather(*(ctx.call("greeter", name, returns=str) for name in names)))
 
 
+@agent("collector")
+async def collector(ctx: Context, turns: int) -> int:
+    while ctx.state.get("turn", 0) < turns:
+        turn = ctx.state["turn"] = ctx.state.get("turn", 0) + 1
+        ctx.state["items"] = [*ctx.state.get("items", []), f"item {turn}"]
+        ctx.state["deep"] = {"fixed": list(range(40)), "turn": turn}
+        await ctx.checkpoint(label="half" if 2 * turn == turns else None)
+    return turns
+
+
 @agent("failing")
 async def failing(ctx: Context, value: int) -> None:
     raise ValueError(f"no good: {value}")

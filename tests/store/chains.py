@@ -35,6 +35,8 @@ class Chain:
         self.log, self.store = EventLog(bus), Checkpoints(bus, Blobs(bus))
         self.scribe = self.store.scribe(self._flush, **options)
         self.owner = self.n = self.bytes = 0
+        self.more: dict[str, Any] = {}
+        """What else the run's record says."""
         self.saved: list[tuple[int, dict[str, Any]]] = []
         """What was saved, by sequence, as it was."""
 
@@ -42,11 +44,11 @@ class Chain:
         """Everything is written at once."""
 
     async def begin(self, status: Status = Status.RUNNING) -> Chain:
-        self.owner = await self.log.append_state(record(self.run, status), self.owner)
+        self.owner = await self.log.append_state(record(self.run, status, **self.more), self.owner)
         return self
 
     async def state(self, status: Status) -> None:
-        self.owner = await self.log.append_state(record(self.run, status), self.owner)
+        self.owner = await self.log.append_state(record(self.run, status, **self.more), self.owner)
 
     async def save(
         self, values: Mapping[str, Any], changes: Mapping[str, list[Any] | None] | None = None, namespace: str = "",
