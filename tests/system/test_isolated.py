@@ -32,7 +32,7 @@ async def test_the_group_ends_with_its_worker_and_the_run_goes_on_elsewhere(
         await whole.ready()
         run = await whole.submit("apart", str(tmp_path))
         file = tmp_path / "pids"
-        await eventually(file.exists, 20, whole.logs)
+        await eventually(file.exists, 40, whole.logs)
         pids = [int(word) for word in file.read_text().split()]
         assert len(pids) == 3
         assert all(map(running, pids))
