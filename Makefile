@@ -4,7 +4,7 @@
 #
 #   make test ARGS="-k lease -x"       further arguments of the tool
 #   make demo TARGET=path              audit another folder
-#   make chaos SEED=7 SECONDS=1200     play a seed again, for longer
+#   make chaos SEED=7 SECONDS=1200     play a seed again, for longer; REPORT=docs/guarantees.md writes the report there
 #   make install PYTHON=python3.13     another interpreter
 #   make test VENV=/elsewhere/venv     another environment
 
@@ -118,7 +118,7 @@ bench: $(STAMP)bench $(STAMP)test ## measure, and write the figures
 	@$(PY) -m tests.bench $(ARGS)
 
 chaos: $(STAMP)test ## kill, stall and cut off everything at random, and check that all held (SEED=n SECONDS=n)
-	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+	@$(PY) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(REPORT),--report $(REPORT)) $(ARGS)
 
 docs: $(STAMP)docs ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet $(ARGS)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.chaos import report
 from tests.chaos.run import Outcome, play
 from tests.chaos.stage import dump
 
@@ -34,9 +35,12 @@ def main() -> int:
         print("chaos: broken off", file=sys.stderr)
         return 130
     print(outcome.table())
-    report = asked.report or Path(".build") / f"chaos-{seed}.json"
-    dump(outcome.as_json() | {"took_s": round(time.monotonic() - began, 1)}, report)
-    print(f"chaos: {report} has the figures")
+    figures = Path(".build") / f"chaos-{seed}.json"
+    dump(outcome.as_json() | {"took_s": round(time.monotonic() - began, 1)}, figures)
+    print(f"chaos: {figures} has the figures")
+    if asked.report is not None:
+        report.write(outcome, asked.report)
+        print(f"chaos: {asked.report} has the report")
     if outcome.verdict.violations:
         print(f"chaos: VIOLATED; again: make chaos SEED={seed} SECONDS={asked.seconds:g}; logs in {folder}")
         return 1
@@ -49,7 +53,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="random unless given; faults and requests follow from it")
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long there are faults (60)")
-    parser.add_argument("--report", type=Path, help="JSON file with the figures (.build/chaos-SEED.json)")
+    parser.add_argument("--report", type=Path, help="Markdown file for the report; between its marks, if it has them")
     parser.add_argument("--folder", type=Path, help="logs and stores (a temporary one, removed when all held)")
     return parser.parse_args()
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from callboard.topics.messages import NOTHING, RunRecord, Status, Step, encode
 from callboard.topics.reads import Stored
+from tests.chaos import report
 from tests.chaos.history import Execution, Executions, read_run
+from tests.chaos.run import Outcome
+from tests.chaos.verdict import Verdict
 
 RUN = "0s7sj8rrxg04qn3wrfzrb4ag"
 BEGAN = 1_800_000_000.0
@@ -87,3 +92,22 @@ def test_entries_stored_twice_are_told_once() -> None:
     assert found.repeated == 2
     assert found.event_ids == ["1", "2", "3", "5", "6.1", "6"]
     assert set(found.finished) == {"0", "1", "2", "3"}
+
+
+def test_the_report_stands_between_the_marks_of_a_page(tmp_path: Path) -> None:
+    verdict = Verdict(
+        totals={"runs": 12, "steps executed": 34, "writes stored twice": 2}, statuses={}, violations=["lost: x"],
+        counts={"lost": 1}, stragglers=[],
+    )  # fmt: skip
+    outcome = Outcome(7, 60.0, Counter({"kill worker": 3}), 0, Counter(), verdict)
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n")
+    for _ in range(2):
+        report.write(outcome, page)
+    text = page.read_text()
+    assert text.startswith("before\n\n" + report.BEGIN)
+    assert text.endswith(report.END + "\n\nafter\n")
+    assert "old" not in text
+    for row in ("kill worker | 3", "acknowledged runs without a record | 1", "writes stored twice | 2"):
+        assert text.count(row) == 1
+    assert "1 violations" in text
