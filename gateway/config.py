@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class GatewaySettings(BaseSettings):
     """Where the gateway listens and what it allows. Each field is `CALLBOARD_<NAME>` in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="CALLBOARD_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="CALLBOARD_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     host: str = "127.0.0.1"
     """Address to listen on. There is no authentication: whoever reaches the port can start and read runs."""

@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class RuntimeSettings(BaseSettings):
     """How a process holds leases, hosts actors and ends. Each field is `CALLBOARD_<NAME>` in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="CALLBOARD_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="CALLBOARD_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     concurrency: int = Field(16, ge=1)
     """Runs that one worker process carries out at the same time."""

@@ -93,10 +93,14 @@ class Bus:
 
     @classmethod
     async def connect(cls, settings: BrokerSettings, name: str = "callboard") -> Bus:
-        """Connects within `settings.connect_timeout_s`. Raises Unavailable, which names the servers tried."""
+        """Connects within `settings.connect_timeout_s`. Raises Unavailable, which names the servers tried, InvalidInput
+        when there is none to try."""
+        servers = [url.strip() for url in settings.nats_url.split(",") if url.strip()]
+        if not servers:  # the client would look for one for ever, and never let go of the loop
+            raise InvalidInput(f"NATS_URL {settings.nats_url!r} names no server: write nats://HOST:PORT")
         bus = cls(settings)
         options: dict[str, Any] = {
-            "servers": [url.strip() for url in settings.nats_url.split(",") if url.strip()],
+            "servers": servers,
             "name": name,
             "error_cb": bus._on_error,
             "disconnected_cb": bus._on_disconnect,

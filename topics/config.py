@@ -11,7 +11,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class BrokerSettings(BaseSettings):
     """How to reach NATS and how the streams are declared. Each field is `CALLBOARD_<NAME>` in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="CALLBOARD_", frozen=True, extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(
+        env_prefix="CALLBOARD_", env_ignore_empty=True, frozen=True, extra="ignore", populate_by_name=True
+    )
 
     nats_url: str = Field("nats://127.0.0.1:4222", validation_alias="NATS_URL")
     """Servers, separated by commas; user and password or token may stand in the URL."""

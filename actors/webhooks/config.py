@@ -9,7 +9,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class WebhookSettings(BaseSettings):
     """How events are sent. Each field is `CALLBOARD_WEBHOOK_<NAME>` in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="CALLBOARD_WEBHOOK_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="CALLBOARD_WEBHOOK_", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
 
     timeout_s: float = Field(15.0, gt=0, le=300)
     """How long a receiver may take to answer."""

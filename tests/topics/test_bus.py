@@ -238,6 +238,18 @@ async def test_a_url_that_cannot_be_used_is_told(settings: BrokerSettings, url: 
         await Bus.connect(settings.model_copy(update={"nats_url": url, "connect_timeout_s": 0.5}))
 
 
+@pytest.mark.parametrize("url", ["", " ", ","])
+async def test_no_server_at_all_is_told_at_once(settings: BrokerSettings, url: str) -> None:
+    with pytest.raises(InvalidInput, match="names no server"):
+        await Bus.connect(settings.model_copy(update={"nats_url": url}))
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NATS_URL", "")
+    monkeypatch.setenv("CALLBOARD_REPLICAS", "")
+    assert (BrokerSettings().nats_url, BrokerSettings().replicas) == ("nats://127.0.0.1:4222", 1)
+
+
 async def test_close_is_idempotent_and_fails_what_is_under_way(
     settings: BrokerSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
