@@ -1,7 +1,7 @@
 """`callboard doctor`: what is wrong, and how to mend it.
 
 `check` (what is found), `broker` (server, streams, clock), `traffic` (consumers, queues, dead letters, runs),
-`command`.
+`limits`, `command`.
 """
 
 from .command import register

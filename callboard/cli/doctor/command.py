@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def doctor(ctx: typer.Context, json: Json = False) -> None:
     """Look at everything and say what is wrong and how to mend it.
 
-    That is: server, streams, consumers, queues, workers, dead letters, runs that stand still, and the clock.
+    That is: server, streams, consumers, queues, workers, limits, dead letters, runs that stand still, and the clock.
 
     Exit code 0 when there is no problem, 1 when there is one, 4 when the broker cannot be reached."""
     import asyncio
@@ -62,6 +62,7 @@ async def _look(chosen: Globals) -> list[Check]:
     from ..session import connect_now
     from . import broker, traffic
     from .check import problem
+    from .limits import limits
 
     bus = await connect_now(chosen, "callboard-doctor")
     found: list[Check] = []
@@ -70,8 +71,8 @@ async def _look(chosen: Globals) -> list[Check]:
         if any(check.level == "problem" and check.name == "server" for check in found):
             return found  # nothing else can be asked
         for look in (
-            broker.streams, broker.clock, traffic.coordinators, traffic.consumers, traffic.queues, traffic.dead_letters,
-            traffic.still_runs,
+            broker.streams, broker.clock, traffic.coordinators, traffic.consumers, traffic.queues, limits,
+            traffic.dead_letters, traffic.still_runs,
         ):  # fmt: skip
             try:
                 found += await look(bus)
