@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..topics.bus import Bus
-from ..topics.errors import NotFound
+from ..topics.errors import NotFound, Unavailable
 from ..topics.messages import RunRecord, Step
 from ..topics.reads import read
 from .checkpoints import Checkpoints, State
@@ -67,6 +67,10 @@ async def load_beginning(log: EventLog, checkpoints: Checkpoints, record: RunRec
     fork = record.forked_from
     if fork is None:
         return Beginning(journal)
+    if not await checkpoints.labels.hold(fork.run, fork.checkpoint, record.id):
+        raise Unavailable(
+            f"run {fork.run} is being pruned at this moment: its checkpoint {fork.checkpoint} is not sure"
+        )
     saved = await checkpoints.reader.at(fork.run, str(fork.checkpoint))
     return Beginning(journal, await checkpoints.reader.state(saved))
 

@@ -82,6 +82,8 @@ class DurableGround:
         self._last = snapshot_of(state, self._shape)
         self._goes_on(state)
         fork = self._parts.record.forked_from
+        if state.saved.checkpoint.as_node:
+            await self._edit({}, state.saved.checkpoint.as_node)
         if self._namespace or fork is None or state.saved.sequence != fork.checkpoint:
             if not migrates(state, self._shape):  # what a task wrote in the old form is not taken: it runs again
                 await self._load_notes(self._last.step + 1)

@@ -45,7 +45,7 @@ def graph_agent(graph: Compiled, name: str, durability: Durability, options: Age
         "return": graph.output_type or _some(f"{name}_state", graph),
     }
     drive.__doc__ = f"The graph {graph.name}."
-    return agent(name, **options)(drive)
+    return agent(name, state=_some(f"{name}_state", graph), **options)(drive)
 
 
 def _some(title: str, graph: Compiled) -> Any:

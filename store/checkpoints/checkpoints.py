@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from ...topics.bus import Bus
 from ..blobs import Blobs
+from ..threads import Threads
 from .cell import Cells
 from .difference import Difference, differences
+from .editing import Editing
 from .history import History
 from .labels import Labels
 from .prune import Choice, Pruned, Pruner
@@ -72,3 +75,22 @@ class Checkpoints:
     async def prune(self, run: str, choice: Choice, *, dry_run: bool = False) -> Pruned:
         """See `Pruner.prune`."""
         return await Pruner(self._bus, self.labels).prune(run, choice, dry_run=dry_run)
+
+    async def state_of_thread(self, thread: str) -> State | None:
+        """The state of a thread: what the last run that left one there has left. None when there is none. Raises as
+        `load` does."""
+        tip = (await Threads(self._bus).head(thread)).order.state
+        return None if tip is None else await self.reader.state(await self.reader.number(tip.checkpoint))
+
+    async def update_state(self, run: str, values: Mapping[str, Any], *, as_node: str | None = None) -> Saved:
+        """Gives channels new values, as the child of the newest checkpoint; gives that. Each value replaces the one
+        that is there. `as_node`: of a graph, the node that the edit is taken to come from: what follows it comes next.
+
+        Only of a run that nobody carries out and that has not ended; the broker refuses it when that changes at the
+        same moment. Raises IllegalTransition, which says what to do instead; InvalidInput when the new state does not
+        fit the schema that the agent has registered; CheckpointMissing for a run without a state; EncodeError."""
+        return await Editing(self._bus, self.reader).update(run, values, self.scribe(_nothing), as_node)
+
+
+async def _nothing() -> None:
+    """There is nothing to wait for."""

@@ -306,3 +306,21 @@ async def test_a_node_is_retried_with_its_answer(settings: BrokerSettings, bus: 
         assert result_of(await all_.ended(run))["log"] == ["this"]
         assert tries == ["this"] * 3
         await clean(bus)
+
+
+async def test_the_state_of_a_parked_run_is_edited_as_if_by_a_node(settings: BrokerSettings, bus: Bus) -> None:
+    """The run goes on after that node when it is answered: what was asked is behind it."""
+    done: Counter[str] = Counter()
+    async with company(settings, bus, [asking(done).agent("asking")]) as all_:
+        run = await all_.submit("asking", {})
+        assert await open_of(all_, run) == ["verdict"]
+        store = Checkpoints(bus, Blobs(bus))
+        await store.update_state(run, {"text": "edited"})
+        await all_.submitter.resume(run, [Answer(id="verdict", value=inline("good"))])
+        await eventually(lambda: done["review"] == 2)
+        await open_of(all_, run)
+        await store.update_state(run, {"text": "edited again", "log": ["by hand"]}, as_node="publish")
+        await all_.submitter.resume(run, [Answer(value=inline("Ada"))])
+        assert result_of(await all_.ended(run)) == {"text": "edited again", "log": ["by hand"]}
+        assert (done["looked"], done["publish"]) == (1, 0)
+        await clean(bus)

@@ -7,9 +7,25 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from callboard import Actor, ActorContext, Context, DidNotHappen, Done, Happened, Limit, Retry, agent, hook, on
+from callboard import (
+    END,
+    START,
+    Actor,
+    ActorContext,
+    Context,
+    DidNotHappen,
+    Done,
+    Graph,
+    Happened,
+    Limit,
+    Retry,
+    agent,
+    append,
+    hook,
+    on,
+)
 
 
 def effect(line: str) -> str:
@@ -184,3 +200,54 @@ async def detacher(ctx: Context, task: dict[str, Any]) -> None:
 async def flaky(ctx: Context, _: Any) -> None:
     """Fails, and waits long before it tries again."""
     raise OSError("not now")
+
+
+@agent("keeper")
+async def keeper(ctx: Context, count: int) -> list[str]:
+    """A loop of steps that saves its state after each."""
+    state = ctx.state
+    while len(state.setdefault("done", [])) < count:
+        state["done"].append(await ctx.step(slow, f"{ctx.run.id} {len(state['done'])}", 0.05))
+        await ctx.checkpoint()
+    return list(state["done"])
+
+
+class Woven(TypedDict, total=False):
+    """The state of `weaver`."""
+
+    rounds: int
+    turn: int
+    done: Annotated[list[str], append]
+
+
+class Cloth(TypedDict):
+    """Its result."""
+
+    done: list[str]
+
+
+def _weaver() -> Graph[Any]:
+    graph = Graph(Woven, output=Cloth)
+
+    @graph.node
+    async def first(state: Woven, ctx: Context) -> dict[str, Any]:
+        return {"done": [await ctx.step(slow, f"{ctx.run.id} {state.get('turn', 0)} first", 0.02)]}
+
+    @graph.node
+    async def left(state: Woven, ctx: Context) -> dict[str, Any]:
+        return {"done": [await ctx.step(slow, f"{ctx.run.id} {state.get('turn', 0)} left", 0.01)]}
+
+    @graph.node
+    async def right(state: Woven, ctx: Context) -> dict[str, Any]:
+        return {"done": [await ctx.step(slow, f"{ctx.run.id} {state.get('turn', 0)} right", 0.15)]}
+
+    @graph.node
+    async def turn(state: Woven) -> dict[str, Any]:
+        return {"turn": state.get("turn", 0) + 1}
+
+    graph.edge(START, "first").edge("first", "left").edge("first", "right").join(["left", "right"], "turn")
+    graph.branch("turn", lambda state: "first" if state["turn"] < state["rounds"] else END, ["first", END])
+    return graph
+
+
+weaver = _weaver().agent("weaver")

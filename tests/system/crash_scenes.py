@@ -134,6 +134,15 @@ async def _asks(whole: System, run: str, name: str) -> None:
             await asyncio.sleep(0.05)
 
 
+async def states(whole: System, asked: Asked) -> None:
+    """A graph with parallel nodes, and a function that saves its state."""
+    woven = await whole.submit("weaver", {"rounds": 3})
+    kept = await whole.submit("keeper", 6)
+    done = [f"{woven} {turn} {node}" for turn in range(3) for node in ("first", "left", "right")]
+    asked.results[woven] = {"done": done}
+    asked.results[kept] = [f"{kept} {index}" for index in range(6)]
+
+
 Load = Callable[[System, Asked], Coroutine[Any, Any, None]]
 SCENES: dict[str, tuple[Load, int]] = {
     "coordinator.before-ack.task": (mixed, 1),
@@ -168,6 +177,10 @@ SCENES: dict[str, tuple[Load, int]] = {
     "worker.before-compensation-settle": (outside, 1),
     "worker.before-answer-taken": (people, 2),
     "worker.after-answer-taken": (people, 2),
+    "worker.before-checkpoint-write": (states, 5),
+    "worker.after-checkpoint-write": (states, 4),
+    "worker.before-note-write": (states, 2),
+    "worker.after-note-write": (states, 2),
     "worker.before-children": (mixed, 1),
     "worker.after-children": (mixed, 1),
     "worker.before-hand-in.completed": (mixed, 2),

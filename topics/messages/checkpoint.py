@@ -59,6 +59,8 @@ class Checkpoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The nodes whose writes led to it."""
     label: str = ""
     """A name by which the checkpoint is kept and found."""
+    as_node: str = ""
+    """Of an edit: the node that it is taken to come from. What comes next follows from there, not from `next`."""
     place: tuple[int, int] | None = None
     """Of a code agent: how many operations and branches its own task has asked for."""
     put: dict[str, Cell] = {}
