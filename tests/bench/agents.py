@@ -35,6 +35,24 @@ async def steps(ctx: Context, count: int) -> int:
     return count
 
 
+@agent("asks")
+async def asks(ctx: Context, depth: int) -> int:
+    """Steps with a checkpoint each, a question, one more step."""
+    for index in range(ctx.state.get("done", 0), depth):
+        await ctx.step(fill, index)
+        ctx.state["done"] = index + 1
+        await ctx.checkpoint()
+    return await ctx.step(double, await ctx.interrupt("go on?", id="go", returns=int), name="after")
+
+
+@agent("asks_journal")
+async def asks_journal(ctx: Context, depth: int) -> int:
+    """The same without checkpoints."""
+    for index in range(depth):
+        await ctx.step(fill, index)
+    return await ctx.step(double, await ctx.interrupt("go on?", id="go", returns=int), name="after")
+
+
 @agent("restarted", retries=Retry(max_attempts=2, initial=timedelta(0), jitter=0))
 async def restarted(ctx: Context, count: int) -> int:
     """Finished steps, then a second attempt that must read them all."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from callboard.topics import reads
 from tests.bench import fanout, raw
+from tests.bench.asking import answers, asking_memory
 from tests.bench.cancel import cancel
 from tests.bench.client import Client
 from tests.bench.costs import costs
@@ -183,6 +184,8 @@ ALL: dict[str, Any] = {
     "memory": memory,
     "cancel": cancel,
     "takeover": takeover,
+    "answers": answers,
+    "asking-memory": asking_memory,
     "costs": costs,
     "graphs-local": graphs_local,
 }
