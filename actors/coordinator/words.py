@@ -102,12 +102,14 @@ class Words:
             )
 
     async def _told(self, loaded: Loaded, sequence: int) -> Loaded:
-        """Has the word heard: by the worker that holds the run, or by waking the run."""
+        """Has the word heard: by the worker that holds the run, or else by the run itself, if it waits for it. It may
+        have begun to wait while this was said to its worker."""
         record = loaded.record
         if record.status is Status.RUNNING and record.worker:
             notice = Command(run=record.id, verb="said", sequence=sequence)
             self._bus.publish(f"{self._bus.subjects.worker}.{record.worker}.notice", encode(notice))
-        return await self.look(record.id) or loaded if record.hears else loaded
+        waits = record.hears or record.status in ASKING
+        return await self.look(record.id) or loaded if waits else loaded
 
     async def look(self, run: str) -> Loaded | None:
         """Takes into the record, or wakes the run for, what was said since its last attempt has read it."""

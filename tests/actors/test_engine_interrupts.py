@@ -415,3 +415,19 @@ async def test_what_cannot_be_asked(settings: BrokerSettings, bus: Bus, wrong: d
         record = await found.run("asker")
         assert record.error is not None
         assert record.error.code == "invalid_input"
+
+
+async def test_an_answer_that_was_meant_for_a_worker_which_has_just_ended_reaches_the_run(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    """The attempt's end is stored between the look at the run and the word to its worker."""
+    async with company(settings, bus, AGENTS, lease_s=20.0, patience_s=0.2) as troupe:
+        run = await troupe.submit("pair")
+        record = await asking(troupe, run)
+        words = troupe.members[0].actor._carrier.words
+        answers = [
+            Answer(id=one.id, value=inline(1), place=one.at, at=record.updated_at) for one in record.interrupts or ()
+        ]
+        await words.answer(run, answers)
+        assert result_of(await troupe.ended(run)) == [["left", 1, "left"], ["right", 1, "right"]]
+        await invariants.check(bus, [run])
