@@ -122,20 +122,29 @@ class Compiled:
         """Today's name of a node that may have been renamed."""
         return name if name in self.nodes else self.former.get(name)
 
+    def placed(self, task: Task) -> Task:
+        """The task under the first name that its node had: what it leaves stays where it was when the node is
+        renamed."""
+        was = self.nodes[task.node].was
+        return Task(was[0], task.number, task.input) if was else task
+
     def key_now(self, key: str) -> str:
         """A task key under the node's name of today."""
         name, mark, number = key.partition("#")
         return f"{self.node_now(name) or name}{mark}{number}"
 
     def adopted(self, snapshot: Snapshot) -> Snapshot:
-        """A loaded snapshot, with nodes under their names of today. Raises UnknownNode for one that is planned and
-        gone."""
-        if all(task.node in self.nodes for task in (*snapshot.next, *snapshot.deferred)) and not self.former:
+        """A loaded snapshot, with nodes and channels under their names of today; `replaced` holds the channels that
+        have come since. Raises UnknownNode for a node that is planned and gone, UnknownChannel."""
+        values = self._values_now(snapshot.values)
+        known = all(task.node in self.nodes for task in (*snapshot.next, *snapshot.deferred))
+        if known and not self.former and values is snapshot.values:
             return snapshot
         return Snapshot(
             step=snapshot.step,
             source=snapshot.source,
-            values=snapshot.values,
+            values=values,
+            replaced=tuple(sorted(values.keys() - snapshot.values.keys())),
             next=tuple(self._task_now(task) for task in snapshot.next),
             ran=tuple(self.key_now(key) for key in snapshot.ran),
             joins=self._joins_now(snapshot.joins),
@@ -144,6 +153,19 @@ class Compiled:
             id=snapshot.id,
             parent=snapshot.parent,
         )
+
+    def _values_now(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values under the names of today, with what channels begin with that have come since."""
+        schema = self.schema
+        begun = schema.initial()
+        if values.keys() >= begun.keys() and values.keys() <= schema.channels.keys():
+            return values
+        names = {name: name if name in schema.channels else schema.former.get(name, name) for name in values}
+        named = {names[name]: one for name, one in values.items()}
+        gone = sorted(named.keys() - schema.channels.keys())
+        if gone:
+            schema.channel(gone[0], f"the checkpoint of graph {self.name!r}")
+        return {**begun, **named}
 
     def _task_now(self, task: Task) -> Task:
         now = self.node_now(task.node)

@@ -22,6 +22,7 @@ from .errors import (
     Unreachable,
     did_you_mean,
 )
+from .messages import messages
 from .node import Node
 from .schema import Schema, fields_of
 
@@ -112,11 +113,19 @@ def compiled(draft: Draft) -> Compiled:
         step_limit=draft.step_limit,
         schema_version=draft.schema_version,
         inbox=draft.inbox,
-        hear=draft.hear,
+        hear=draft.hear or _hear(draft),
         input_type=draft.input_type,
         output_type=draft.output_type,
         former={old: name for name, node in draft.nodes.items() for old in node.was},
     )
+
+
+def _hear(draft: Draft) -> Callable[[Any], Any] | None:
+    """Into a channel of messages a text comes as what a user has said."""
+    channel = draft.schema.channels.get(draft.inbox or "")
+    if channel is None or channel.reducer is not messages:
+        return None
+    return lambda said: {"role": "user", "content": said} if isinstance(said, str) else said
 
 
 def _problems(draft: Draft) -> Iterator[InvalidGraph]:

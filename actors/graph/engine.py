@@ -7,9 +7,10 @@ gives the same snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Literal
 
 from .compiled import Compiled
 from .errors import StepLimit
@@ -18,6 +19,8 @@ from .plan import Plan, Planned, first
 from .reconcile import Reconciled
 from .superstep import Superstep
 from .watching import Watch, event
+
+log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -28,6 +31,7 @@ class Engine:
     ) -> None:
         self._graph, self._ground = graph, ground
         self._threads, self._watch = threads, watch
+        self._added: set[str] = set()
 
     async def run(self, input: Any = None) -> Snapshot:
         """Goes on from the ground's newest snapshot, or begins with the input; gives the last snapshot.
@@ -35,7 +39,7 @@ class Engine:
         Raises what a node raised (an ExceptionGroup if several did), Unanswered with all open questions, StepLimit."""
         try:
             loaded = await self._ground.load()
-            snapshot = await self._begin(input) if loaded is None else self._graph.adopted(loaded)
+            snapshot = await self._begin(input) if loaded is None else self._adopted(loaded)
             self._pause(snapshot)
             while snapshot.next:
                 snapshot = await self._step(snapshot)
@@ -43,6 +47,13 @@ class Engine:
         except (Exception, Unanswered):
             await self._ground.flush()
             raise
+        return snapshot
+
+    def _adopted(self, loaded: Snapshot) -> Snapshot:
+        """What was loaded, under the names of today; channels that have come since are saved with the next snapshot."""
+        snapshot = self._graph.adopted(loaded)
+        if snapshot is not loaded:
+            self._added = set(snapshot.replaced)
         return snapshot
 
     async def _begin(self, input: Any) -> Snapshot:
@@ -77,9 +88,16 @@ class Engine:
         written = Reconciled(schema.channels, before.values, step)
         for task, writes in ended:
             written.write(task.key, writes)
+        self._note_added(written)
         heard = await self._hear(before.heard, written) if graph.inbox else before.heard
         planned = await self._planned(before, ended, written)
         return await self._save(step, tuple([task.key for task, _ in ended]), written, planned, heard)
+
+    def _note_added(self, written: Reconciled) -> None:
+        written.replaced.update(self._added)
+        for name in self._added:
+            written.appended.pop(name, None)
+        self._added = set()
 
     async def _planned(self, before: Snapshot, ended: Sequence[tuple[Task, Writes]], written: Reconciled) -> Planned:
         graph = self._graph
@@ -100,9 +118,12 @@ class Engine:
         assert self._graph.inbox is not None
         channel = self._graph.schema.channels[self._graph.inbox]
         for at, message in enumerate(said.messages):
-            update = self._graph.hear(message) if self._graph.hear else message
-            writes = Writes({channel.name: channel.prepare(update, "what was said")})
-            written.write(f"said.{position}.{at}", writes)
+            try:
+                update = channel.prepare(self._graph.hear(message) if self._graph.hear else message, "what was said")
+            except Exception as error:  # noqa: BLE001  # anybody may say anything: the run goes on
+                log.warning("graph %s: a message to the run is left out: %s", self._graph.name, error)
+                continue
+            written.write(f"said.{position}.{at}", Writes({channel.name: update}))
         return said.position
 
     async def _save(
@@ -129,20 +150,9 @@ class Engine:
         """Asks what is to be asked between two supersteps. Raises Unanswered."""
         if not self._graph.pauses:
             return
-        nodes = self._graph.nodes
         open_: list[Question] = []
-        questions = [
-            Question(step=snapshot.step, task=key, when="after", payload={"node": key, "interrupt": "after"})
-            for key in snapshot.ran
-            if nodes[key.partition("#")[0]].after
-        ]
-        questions += [
-            Question(
-                step=snapshot.step + 1, task=task.key, when="before", payload={"node": task.key, "interrupt": "before"}
-            )
-            for task in snapshot.next
-            if nodes[task.node].before
-        ]
+        questions = [*self._stops(snapshot.ran, snapshot.step, "after")]
+        questions += self._stops([task.key for task in snapshot.next], snapshot.step + 1, "before")
         for question in questions:
             try:
                 self._ground.asked(question)
@@ -150,3 +160,11 @@ class Engine:
                 open_ += stop.questions
         if open_:
             raise Unanswered(*open_)
+
+    def _stops(self, keys: Sequence[str], step: int, when: Literal["before", "after"]) -> Iterator[Question]:
+        for key in keys:
+            name, mark, number = key.partition("#")
+            node = self._graph.nodes[name]
+            if node.after if when == "after" else node.before:
+                place = f"{node.was[0] if node.was else name}{mark}{number}"
+                yield Question(step=step, task=place, when=when, payload={"node": key, "interrupt": when})

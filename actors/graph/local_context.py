@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import random
 import uuid
@@ -72,6 +73,34 @@ class LocalContext:
         raise GraphError(
             f"ctx.{name} needs a worker: in process ctx has step, call, interrupt, sleep, now, emit and their kin"
         )
+
+    # -- what is done outside -----------------------------------------------------------------------------------
+
+    def effect(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        compensate: Any = None,
+        reconcile: Any = None,
+        harmless: tuple[type[BaseException], ...] = (),
+        returns: Any = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]:
+        """Does something outside, once, as a step: in process nothing is claimed, undone or reconciled."""
+        place = self._place()
+        if "idempotency_key" in inspect.signature(fn).parameters:
+            kwargs["idempotency_key"] = key or place
+        return self._step(place, name, fn, args, kwargs, NO_RETRY, None, returns)
+
+    async def artifact(self, name: str, content: Any, *, media_type: str | None = None) -> None:
+        """Keeps a named result with the execution: `execution.memory.artifacts`; once."""
+        place = self._place()
+        if self._known(place, f"artifact:{name}") is None:
+            self._host.memory.done[place] = (f"artifact:{name}", b"")
+            self._host.memory.artifacts[name] = content
 
     # -- steps and children -------------------------------------------------------------------------------------
 

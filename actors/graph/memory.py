@@ -33,6 +33,8 @@ class Memory:
     """By id: the questions that the execution stopped at."""
     answers: dict[str, Answer] = field(default_factory=dict)
     """By id."""
+    artifacts: dict[str, Any] = field(default_factory=dict)
+    """By name: the newest content."""
     said: list[Any] = field(default_factory=list)
     base: Snapshot | None = None
     keep: bool = True

@@ -89,7 +89,7 @@ class Superstep:
         finally:
             self._left -= 1
         if self._left or self._failed:
-            await self._ground.note(self._step, task, writes)
+            await self._ground.note(self._step, self._graph.placed(task), writes)
 
     async def _task(self, task: Task) -> Writes:
         node = self._graph.nodes[task.node]
@@ -120,9 +120,9 @@ class Superstep:
         return lambda: copied(task.input)
 
     async def _called(self, node: Node, task: Task) -> Writes:
-        step = self._step
-        with self._ground.inside(step, task) as desk:
-            token = asking.set(Asking(desk, step, task.key))
+        step, placed = self._step, self._graph.placed(task)
+        with self._ground.inside(step, placed) as desk:
+            token = asking.set(Asking(desk, step, placed.key))
             try:
                 return self._writes(node, await self._result(node, task, desk))
             except Exception as error:
@@ -158,7 +158,7 @@ class Superstep:
     async def _subgraph(self, node: Node, task: Task, state: Any) -> Any:
         """Runs the subgraph of a node on a ground below; it goes on inside where an earlier attempt left it."""
         inner: Compiled = node.part
-        ground = self._ground.below(self._step, task, Form(inner))
+        ground = self._ground.below(self._step, self._graph.placed(task), Form(inner))
         watch = None if self._watch is None else self._watch.below(self._step, task.key)
         given = state if task.number is not None else node.mapping.into(state)
         final = await self._engine(inner, ground, threads=self._threads, watch=watch).run(given)

@@ -10,6 +10,7 @@ from callboard import (
     START,
     Answer,
     Command,
+    Execution,
     Graph,
     GraphError,
     GraphInterrupted,
@@ -17,13 +18,14 @@ from callboard import (
     JournalMismatch,
     Send,
     StepFailed,
+    Was,
     add,
     agent,
     append,
     interrupt,
     messages,
 )
-from callboard.actors.graph.errors import InvalidUpdate, UnknownNode
+from callboard.actors.graph.errors import InvalidUpdate, UnknownChannel, UnknownNode
 from callboard.topics.errors import InterruptAmbiguous, InterruptNotFound, InvalidAnswer, InvalidInput, NotFound
 
 
@@ -412,12 +414,78 @@ async def test_a_step_that_failed_is_data_and_ctx_says_what_needs_a_worker() -> 
     async def node(state: State, ctx: Any) -> dict[str, Any]:
         with pytest.raises(StepFailed, match="step 'broken' failed: no"):
             await ctx.step(broken)
-        with pytest.raises(GraphError, match=r"ctx\.artifact needs a worker"):
-            await ctx.artifact("x", b"")
+        with pytest.raises(GraphError, match=r"ctx\.publish needs a worker"):
+            await ctx.publish("x", b"")
         return {"log": "went on"}
 
     graph.chain(START, "node", END)
     assert (await graph.run())["log"] == ["went on"]
+
+
+async def test_effects_and_artifacts_are_done_once_in_process_too() -> None:
+    graph = Graph(State)
+    sent: list[tuple[str, str]] = []
+
+    def send(text: str, idempotency_key: str) -> str:
+        sent.append((text, idempotency_key))
+        return "sent"
+
+    @graph.node
+    async def node(state: State, ctx: Any) -> dict[str, Any]:
+        await ctx.artifact("letter.txt", "dear all")
+        return {"log": [await ctx.effect("send", send, "hello", key="k1"), interrupt("?")]}
+
+    graph.chain(START, "node", END)
+    execution = graph.execution()
+    await stopped(execution)
+    assert (await execution.resume("!"))["log"] == ["sent", "!"]
+    assert sent == [("hello", "k1")]
+    assert execution.memory.artifacts == {"letter.txt": "dear all"}
+
+
+async def test_a_renamed_node_and_field_go_on_from_what_was_interrupted() -> None:
+    class Old(TypedDict, total=False):
+        text: str
+        log: Annotated[list[str], append]
+
+    class New(TypedDict, total=False):
+        body: Annotated[str, Was("text")]
+        log: Annotated[list[str], append]
+        more: Annotated[list[str], append]
+
+    old = Graph(Old)
+    old.node("ask", lambda state: {"log": interrupt("?", id="q")}, inline=True).chain(START, "ask", END)
+    before = old.execution()
+    with pytest.raises(GraphInterrupted):
+        await before.run({"text": "kept"})
+
+    def question(state: New) -> dict[str, Any]:
+        return {"log": f"{interrupt('?', id='q')} {state['body']} {state['more']}", "more": "new"}
+
+    new = Graph(New)
+    new.node("question", question, was=["ask"], inline=True).chain(START, "question", END)
+    after: Execution[New] = Execution(new.compile(), before.memory)
+    assert await stopped(after) == ["q"]
+    assert await after.resume("yes") == {"body": "kept", "log": ["yes kept []"], "more": ["new"]}
+    assert (after.snapshot().replaced, after.snapshot().appended) == (("body", "more"), {"log": ["yes kept []"]})
+    gone = Graph(State)
+    gone.node("other", lambda state: None, inline=True).chain(START, "other", END)
+    with pytest.raises(UnknownChannel, match="'text'"):
+        await Execution(gone.compile(), before.memory.upto(0)).run()
+
+
+async def test_what_is_said_and_does_not_fit_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    class Chat(TypedDict):
+        messages: Annotated[list[dict[str, str]], messages]
+
+    graph = Graph(Chat, inbox="messages")
+    graph.node("work", lambda state: None, inline=True).chain(START, "work", END)
+    execution = graph.execution()
+    execution.say("hurry")
+    execution.say(5)
+    found = (await execution.run())["messages"]
+    assert [(one["role"], one["content"]) for one in found] == [("user", "hurry")]
+    assert "a message to the run is left out" in caplog.text
 
 
 async def test_time_and_chance_are_the_same_when_a_node_starts_again() -> None:
