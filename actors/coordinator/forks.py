@@ -14,7 +14,7 @@ from ...store.checkpoints import Checkpoints, Saved
 from ...store.errors import CheckpointMissing
 from ...store.log import EventLog
 from ...topics.bus import Bus
-from ...topics.errors import InvalidInput, NotFound
+from ...topics.errors import InvalidInput, NotFound, Unavailable
 from ...topics.ids import require_run_id
 from ...topics.messages import Fork, Payload, RunRecord, TaskRequest
 
@@ -54,6 +54,7 @@ class Forks:
                 f"run {source.id} is one of agent {source.agent!r}: agent {request.agent!r} cannot read its checkpoints"
             )
         saved = await self._checkpoint(source, fork)
+        await self._hold(saved, request.run or "")
         fork = replace(fork, checkpoint=saved.sequence, update=await self._apart(fork.update))
         if not fork.anew:
             request = request.carrying(source.input)
@@ -91,6 +92,16 @@ class Forks:
                 run=source.id,
             )
         return newest
+
+    async def _hold(self, saved: Saved, by: str) -> None:
+        """Keeps the checkpoint for as long as the fork may need it."""
+        labels = self._checkpoints.labels
+        if not (await labels.of(saved.run)).shows(saved):
+            raise CheckpointMissing(
+                f"checkpoint {saved.id} of run {saved.run} was pruned", run=saved.run, checkpoint=saved.id
+            )
+        if not await labels.hold(saved.run, saved.sequence, by):
+            raise Unavailable(f"run {saved.run} is being pruned: try again in a moment", run=saved.run)
 
     async def _apart(self, update: Payload | None) -> Payload | None:
         """A large edit in the object store, as with inputs."""
