@@ -26,6 +26,9 @@ from ...topics.reads import Stored
 
 log = logging.getLogger(__name__)
 
+_DELETED = "Unacknowledged message was deleted"
+"""What the server says of a message that is taken out of its stream while a consumer has it in hand, as the work message
+of a lost worker is."""
 _PREFIX = "$JS.EVENT.ADVISORY.CONSUMER"
 _WAITING = 1000
 _TRIES = 20
@@ -64,7 +67,7 @@ class Advisories:
             log.warning("advisory on %s not understood: %s", message.subject, error)
             return
         terminated = message.subject.startswith(f"{_PREFIX}.MSG_TERMINATED.")
-        if terminated and advisory.reason == SET_ASIDE:
+        if terminated and advisory.reason in (SET_ASIDE, _DELETED):
             return
         try:
             self._heard.put_nowait((advisory, terminated))

@@ -21,7 +21,7 @@ from ..graph.ground import Desk, Durability, Question, Said, Shape, Snapshot, Ta
 from .answers import Answers
 from .chain import Chain
 from .desk import NodeDesk
-from .snapshots import migrates, plan_of, renamed, snapshot_of, source_of
+from .snapshots import former_keys, key_now, migrates, plan_of, renamed, snapshot_of, source_of
 
 if TYPE_CHECKING:
     from .context import Context
@@ -62,6 +62,8 @@ class DurableGround:
         self._touched: set[str] = set()
         self._pending: deque[asyncio.Future[int]] = deque()
         self._below: dict[str, DurableGround] = {}
+        self._former: dict[tuple[int, str], str] = {}
+        """Under which keys the journal knows tasks whose nodes have other names today."""
 
     # -- where it begins ----------------------------------------------------------------------------------------
 
@@ -93,6 +95,7 @@ class DurableGround:
                 values = msgspec.json.decode(await self._parts.blobs.value(fork.update))
             await self._edit(values, fork.as_node)
         self._last = replace(self._last, source="fork", heard=0)
+        self._former = {}  # its own log knows today's names alone
         await self._write(self._last, {})
 
     async def _edit(self, values: Any, as_node: str | None = None) -> None:
@@ -116,6 +119,11 @@ class DurableGround:
     def _goes_on(self, state: State) -> None:
         self._chain = self._parts.memory.chain(self._path, state)
         self._whole = renamed(state, self._shape)
+        self._former = former_keys(state, self._shape)
+
+    def _key(self, step: int, key: str) -> str:
+        """What names a task in the journal."""
+        return self._former.get((step, key), key)
 
     async def _load_notes(self, step: int) -> None:
         prefix = f"{self._prefix}{step}/"
@@ -123,13 +131,14 @@ class DurableGround:
             if entry.kind == "node" and at.startswith(prefix):
                 cell = _read_cell(await self._parts.blobs.value(entry.value or Payload()))
                 raw = await self._parts.memory.checkpoints.cells.read(cell)
-                self._notes[at[len(prefix) :]] = self._shape.load_writes(raw)
+                self._notes[key_now(at[len(prefix) :], self._shape)] = self._shape.load_writes(raw)
 
     async def base(self) -> Snapshot | None:  # noqa: D102
         state = None if self._namespace else await self._parts.memory.base()
         if state is None:
             return None
         self._goes_on(state)
+        self._former = {}
         found = replace(snapshot_of(state, self._shape), heard=0)
         fork = self._parts.record.forked_from
         if fork is not None and fork.update is not None:
@@ -224,7 +233,7 @@ class DurableGround:
         parts.check()
         cell = await parts.memory.checkpoints.cells.make(self._shape.dump_writes(task, writes))
         entry = Step(
-            at=f"{self._prefix}{step}/{task.key}", name=task.node, attempt=parts.record.attempt,
+            at=f"{self._prefix}{step}/{self._key(step, task.key)}", name=task.node, attempt=parts.record.attempt,
             n=parts.writer.number(), kind="node", value=await parts.blobs.payload(encode(cell)),
         )  # fmt: skip
         crash.point("worker.before-note-write")
@@ -234,10 +243,11 @@ class DurableGround:
     # -- what its tasks may ask ---------------------------------------------------------------------------------
 
     def inside(self, step: int, task: Task) -> AbstractContextManager[Desk]:  # noqa: D102
-        return NodeDesk(self._parts, self._context, self.answers, f"{self._prefix}{step}/{task.key}")
+        return NodeDesk(self._parts, self._context, self.answers, f"{self._prefix}{step}/{self._key(step, task.key)}")
 
     def asked(self, question: Question) -> Answer:  # noqa: D102
-        return self.answers.get(f"{self._prefix}{question.step}/{question.task}!{question.when}", question)
+        key = self._key(question.step, question.task)
+        return self.answers.get(f"{self._prefix}{question.step}/{key}!{question.when}", question)
 
     async def heard(self, position: int) -> Said | None:  # noqa: D102
         new = [] if self._namespace else await self._parts.inbox.since(position)
@@ -248,10 +258,11 @@ class DurableGround:
         return Said(tuple(contents), new[-1].sequence)
 
     def below(self, step: int, task: Task, shape: Shape) -> DurableGround:  # noqa: D102
-        here = f"{self._prefix}{step}/{task.key}"
+        key = self._key(step, task.key)
+        here = f"{self._prefix}{step}/{key}"
         found = self._below.get(here)
         if found is None:
-            path = f"{self._path}|{task.key}" if self._path else task.key
+            path = f"{self._path}|{key}" if self._path else key
             found = DurableGround(self._parts, self._context, shape, self._durability, self.answers, here, path)
             self._below[here] = found
         return found

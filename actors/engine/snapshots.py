@@ -69,19 +69,39 @@ def _snapshot(state: State, shape: Shape, raws: dict[str, bytes]) -> Snapshot:
     made = state.saved.checkpoint
     plan = _NOTHING if state.plan is None else _decode(state.plan)
     values = {shape.channel(name) or name: shape.restore(name, raw) for name, raw in raws.items()}
-    tasks = [_Planned(name) for name in made.next] if plan.next is None else plan.next
+    tasks = _next_of(state)
     return Snapshot(
         step=made.step,
         source="fork" if made.source == "fork" else "update" if made.source == "update" else "loop",
         values=values,
         next=_loaded(tasks, shape),
-        ran=tuple(made.ran),
+        ran=tuple(key_now(key, shape) for key in made.ran),
         joins=plan.joins,
         deferred=_loaded(plan.deferred, shape),
         heard=made.heard,
         id=state.saved.id,
         parent=state.saved.parent or "",
     )
+
+
+def _next_of(state: State) -> list[_Planned]:
+    plan = _NOTHING if state.plan is None else _decode(state.plan)
+    return [_Planned(name) for name in state.saved.checkpoint.next] if plan.next is None else plan.next
+
+
+def key_now(key: str, shape: Shape) -> str:
+    """The key of a task under the name that its node has today."""
+    node, mark, number = key.partition("#")
+    return f"{shape.node(node) or node}{mark}{number}"
+
+
+def former_keys(state: State, shape: Shape) -> dict[tuple[int, str], str]:
+    """Of the tasks that this checkpoint ran or plans, and whose nodes have other names today: the keys under which the
+    journal knows them, by superstep and today's key."""
+    made = state.saved.checkpoint
+    planned = [Task(task.node, task.number).key for task in _next_of(state)]
+    keys = [*((made.step, key) for key in made.ran), *((made.step + 1, key) for key in planned)]
+    return {(step, now): key for step, key in keys if (now := key_now(key, shape)) != key}
 
 
 def _loaded(tasks: Sequence[_Planned], shape: Shape) -> tuple[Task, ...]:
