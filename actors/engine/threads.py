@@ -110,6 +110,8 @@ class StepThreads(Executor):
 
     def _has_ended(self, task: _Task) -> bool:
         """Whether the thread ends too: another one has taken its place."""
+        if not self._left and self._threads <= self._limit:  # it is done by now, so that nobody can abandon it any more
+            return False
         with self._lock:
             left = self._left.pop(task, None)
             surplus = self._threads - len(self._left) > self._limit

@@ -174,8 +174,8 @@ async def test_a_timeout_kills_it_too_and_the_run_goes_on(settings: BrokerSettin
             with pytest.raises(StepFailed) as found:
                 await step
             if file.exists():
-                break
-        return type(found.value.__cause__).__name__
+                return type(found.value.__cause__).__name__
+        return "it has not begun"
 
     async with company(settings, bus, [impatient], keeper=True) as all_:
         assert result_of(await all_.run("impatient", within_s=60)) == "StepTimeout"
