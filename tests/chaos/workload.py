@@ -119,6 +119,8 @@ class Promises:
     """Idempotency keys, with the runs that they gave."""
     unanswered: set[str] = field(default_factory=set)
     """Runs that were asked for and never acknowledged: they may exist."""
+    abandoned: set[str] = field(default_factory=set)
+    """Of those without an answer, the ones that would work for minutes: they are canceled, if they exist."""
     replaceable: set[str] = field(default_factory=set)
     """Runs that another one in their thread may have ended."""
     asked: Counter[str] = field(default_factory=Counter)
@@ -160,6 +162,9 @@ class Workload:
                 with suppress(IllegalTransition):  # it was stored at last, and has ended it
                     await submitter.cancel(run, reason="chaos, late")
             self.promises.canceled |= self.promises.uncanceled
+            for run in self.promises.abandoned:
+                with suppress(IllegalTransition, NotFound):
+                    await submitter.cancel(run, reason="chaos, abandoned")
         finally:
             await bus.close()
 
@@ -224,6 +229,8 @@ class _Client:
         if reply is None:
             if run is not None:
                 self._promises.unanswered.add(run)
+                if request.kind in ("cancel", "undo"):
+                    self._promises.abandoned.add(run)
             return None
         self._promised(reply.run, request)
         if request.kind == "replace":
