@@ -187,7 +187,9 @@ async def test_a_closed_subscription_hears_no_more(bus: Bus) -> None:
     seen: list[bytes] = []
     subscription = await bus.subscribe("svc.x", lambda message: seen.append(message.data))
     bus.publish("svc.x", b"1")
-    await bus.client.flush()
+    async with asyncio.timeout(10):
+        while not seen:
+            await bus.client.flush()
     await subscription.close()
     await subscription.close()
     bus.publish("svc.x", b"2")
