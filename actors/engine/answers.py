@@ -13,7 +13,7 @@ import msgspec
 from ...topics.messages import Answer as Given
 from ...topics.messages import Payload
 from ..answer import Answer
-from ..graph.ground import Question, Unanswered
+from ..graph.ground import Question, Unanswered, names_of
 from . import asking
 from .dialogue import asked, read
 from .errors import JournalMismatch
@@ -55,13 +55,13 @@ class Answers:
     def get(self, place: str, question: Question) -> Answer:
         """The answer to the question at this place. Raises Unanswered while there is none; JournalMismatch when another
         question was answered there, InvalidInput for what cannot be asked."""
-        name = question.id or place
-        found = self._at_hand.get(place)
+        found, names = self._at_hand.get(place), names_of(question, place)
         if found is None:
-            self._open[place] = asked(question.payload, id=question.id or None, **question.options)
+            name = self._parts.asking.free(place, names)
+            self._open[place] = asked(question.payload, id=None if name == place else name, **question.options)
             raise Unanswered(question)
-        if found.id != name:
-            raise JournalMismatch(place, f"interrupt {found.id!r}", f"interrupt {name!r}")
+        if found.id not in names:
+            raise JournalMismatch(place, f"interrupt {found.id!r}", f"interrupt {names[0]!r}")
         return found
 
     def edits(self, prefix: str) -> list[dict[str, Any]]:

@@ -151,6 +151,16 @@ class Asking:
         await self._take(place, name, answer)
         return answer
 
+    def free(self, place: str, names: Sequence[str]) -> str:
+        """Under which of these ids the question at `place` is asked: as before, else the first that no answered one
+        has. The first of all, which `ask` then refuses, when each is taken or one of the same superstep has it."""
+        before = [one.id for one in self._open.values() if one.at == place]
+        before += [one.id for one in self._given.values() if one.place == place]
+        answered = {*self._places, *(one.id for one in self._record.answered or ())}
+        if self._places.get(names[0], "").rpartition("/")[0] == place.rpartition("/")[0]:
+            return names[0]
+        return next((one for one in names if one in before or one not in answered), names[0])
+
     async def adopt(self) -> list[tuple[str, Answer]]:
         """Takes the answers that the record has brought before their questions are asked again: for code that cannot
         wait where it asks. With the places of the questions."""

@@ -119,6 +119,12 @@ class Question:
     """Whatever else `interrupt(...)` was given and differs from its default, by the name of the parameter."""
 
 
+def names_of(question: Question, place: str) -> tuple[str, ...]:
+    """The ids that a question may have, the first that is free counts: the author's own; that with the superstep, for
+    a node that comes by again after its question was answered; its place."""
+    return (question.id, f"{question.id}@{question.step}", place) if question.id else (place,)
+
+
 class Unanswered(BaseException):
     """Ends a task, or an execution, that cannot go on without answers. No `Exception`: nobody's handler swallows it."""
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...topics.errors import InvalidInput
 from ..answer import Answer
-from .ground import Question, Said, Shape, Snapshot, Task, Unanswered, Writes
+from .ground import Question, Said, Shape, Snapshot, Task, Unanswered, Writes, names_of
 from .local_context import LocalContext, LocalHost, mismatch
 from .watching import below
 
@@ -42,22 +42,27 @@ class Memory:
 
     def answer(self, place: str, question: Question) -> Answer:
         """The answer to the question of this place. Raises Unanswered, JournalMismatch, InvalidInput."""
-        name = self.asked.get(place)
+        name, names = self.asked.get(place), names_of(question, place)
         if name is None:
-            name = self.asked[place] = self._name(place, question.id or place)
-        elif name not in (question.id or place, place):
-            raise mismatch(place, f"interrupt {name!r}", f"interrupt {question.id or place!r}")
+            name = self.asked[place] = self._name(place, names)
+        elif name not in (*names, place):
+            raise mismatch(place, f"interrupt {name!r}", f"interrupt {names[0]!r}")
         if name in self.answers:
             return self.answers[name]
         self.open[name] = question
         raise Unanswered(question)
 
-    def _name(self, place: str, id: str) -> str:
-        """The id, unless another run of the tree has used it: then the place."""
-        others = [one for one, name in self.asked.items() if name == id and one != place]
-        if any(_run(one) == _run(place) for one in others):
-            raise InvalidInput(f"interrupt id {id!r} is asked twice: add what differs, such as a number", interrupt=id)
-        return place if others else id
+    def _name(self, place: str, names: tuple[str, ...]) -> str:
+        """The first of the ids that no answered question of this run has; the place, if another run of the tree has
+        it."""
+        used = {name: one for one, name in self.asked.items()}
+        again = names[0] in self.answers and used[names[0]].rpartition("/")[0] != place.rpartition("/")[0]
+        free = next((one for one in names if one not in used), place) if again else names[0]
+        if free in used and _run(used[free]) == _run(place):
+            raise InvalidInput(
+                f"interrupt id {free!r} is asked twice: add what differs, such as a number", interrupt=free
+            )
+        return place if free in used else free
 
     def history(self, namespace: str = "") -> list[Snapshot]:
         """All snapshots of a namespace, oldest first, with their ids."""

@@ -8,15 +8,17 @@ from typing import Any
 
 import msgspec
 
+from ..store.checkpoints import is_checkpoint
+from ..store.checkpoints.state import decoded
 from ..store.journal import ENTRY_KINDS, Entry, Seen, entries
 from ..store.log import decode_record
 from ..topics.errors import InvalidMessage
-from ..topics.messages import Artifact, Event, RunRecord, Step
+from ..topics.messages import Answer, Artifact, Checkpoint, Event, RunRecord, Step
 from ..topics.reads import Stored
 from .console import STYLES, Output
 from .wording import cut, duration, payload, size, stamp
 
-_KIND_STYLES = {"step": "cyan", "effect": "magenta", "artifact": "magenta", "state": "bold"}
+_KIND_STYLES = {"step": "cyan", "checkpoint": "blue", "effect": "magenta", "artifact": "magenta", "state": "bold"}
 _WIDTH = 100
 
 
@@ -31,7 +33,7 @@ class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
     run: str
     kind: str
     attempt: int = 0
-    data: RunRecord | Entry | msgspec.Raw | None = None
+    data: RunRecord | Entry | Checkpoint | msgspec.Raw | None = None
     problem: str | None = None
     """Why the entry could not be read; `data` is then missing."""
 
@@ -64,6 +66,8 @@ class Reader:
         if stored.kind in ENTRY_KINDS:
             seen = self._seen.setdefault(run, Seen())
             return [(entry, seen.fresh(entry)) for entry in entries(stored)]
+        if is_checkpoint(stored.kind):
+            return [(decoded(stored), True)]
         return [(msgspec.Raw(stored.data) if _is_json(stored.data) else None, True)]
 
 
@@ -109,6 +113,8 @@ def describe(item: Item) -> tuple[str | None, str]:
             return ("red" if step.status == "failed" else None), _step(step)
         case Event() as event:
             return None, f"{cut(event.type, 40)} {payload(event.data, _WIDTH)}"
+        case Checkpoint() as checkpoint:
+            return None, _checkpoint(checkpoint)
         case Artifact() as artifact:
             return None, f"{cut(artifact.name, 80)} ({artifact.media_type}, {size(artifact.size)})"
         case msgspec.Raw() as raw:
@@ -131,8 +137,21 @@ def _state(record: RunRecord) -> str:
     return " ".join(parts)
 
 
+def _checkpoint(checkpoint: Checkpoint) -> str:
+    """Which superstep it stands for, what that wrote, and what comes next."""
+    head = f"{checkpoint.source} {checkpoint.step}" if checkpoint.step else checkpoint.source
+    parts = [f"{checkpoint.ns} {head}" if checkpoint.ns else head]
+    parts.append(f"ran {', '.join(checkpoint.ran)}" if checkpoint.ran else "")
+    parts.append(f"wrote {', '.join(sorted({*checkpoint.put, *checkpoint.alias}))}" if checkpoint.put else "")
+    parts.append(f"next {', '.join(checkpoint.next)}" if checkpoint.next else "")
+    parts.append(f"label {checkpoint.label}" if checkpoint.label else "")
+    return cut("; ".join(part for part in parts if part), 2 * _WIDTH)
+
+
 def _step(step: Step) -> str:
     head = f"{cut(step.name, 60)} [{step.at}]"
+    if step.kind == "interrupt":
+        return f"answer {head} {_answer(step)}"
     if step.kind == "child":
         return f"child {head} {step.child or ''}"
     if step.kind == "sleep":
@@ -143,6 +162,15 @@ def _step(step: Step) -> str:
     if step.error is not None:
         return f"{head} failed{took}: {step.error.code}: {cut(step.error.message, _WIDTH)}"
     return f"{head}{took} {payload(step.value, 60)}"
+
+
+def _answer(step: Step) -> str:
+    try:
+        answer = msgspec.json.decode(msgspec.json.encode(step.value and step.value.json), type=Answer)
+    except msgspec.MsgspecError:
+        return payload(step.value, 60)
+    by = f" by {cut(answer.by, 40)}" if answer.by else ""
+    return f"{answer.action} {payload(answer.value, 60)}{by}"
 
 
 def _outside(step: Step, head: str) -> str:

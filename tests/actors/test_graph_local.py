@@ -162,6 +162,17 @@ async def test_an_id_is_asked_once_in_a_run() -> None:
         await execution.resume(1)
 
 
+async def test_a_node_that_comes_by_again_asks_under_an_id_of_that_superstep() -> None:
+    graph = Graph(State)
+    graph.node("ask", lambda state: {"log": interrupt(id="x")}, inline=True).edge(START, "ask")
+    graph.branch("ask", lambda state: END if state["log"][-1] == "end" else "ask", ["ask", END])
+    execution = graph.execution()
+    assert await stopped(execution) == ["x"]
+    assert await stopped(execution, answers={"x": "on"}) == ["x@2"]
+    assert await stopped(execution, answers={"x@2": "on"}) == ["x@3"]
+    assert await execution.resume("end") == {"log": ["on", "on", "end"]}
+
+
 async def test_a_question_outside_of_a_node_is_an_error() -> None:
     with pytest.raises(GraphError, match=r"await ctx\.interrupt"):
         interrupt("?")

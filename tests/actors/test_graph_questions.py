@@ -324,3 +324,22 @@ async def test_the_state_of_a_parked_run_is_edited_as_if_by_a_node(settings: Bro
         assert result_of(await all_.ended(run)) == {"text": "edited again", "log": ["by hand"]}
         assert (done["looked"], done["publish"]) == (1, 0)
         await clean(bus)
+
+
+async def test_a_node_that_comes_by_again_asks_under_an_id_of_that_superstep(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    graph = Graph(Talk)
+    graph.node("ask", lambda state: {"log": interrupt(id="ok?")}, inline=True).edge(START, "ask")
+    graph.branch("ask", lambda state: END if state["log"][-1] == "end" else "ask", ["ask", END])
+    async with company(settings, bus, [graph.agent("loop")]) as all_:
+        run = await all_.submit("loop", {})
+        for name, word in (("ok?", "on"), ("ok?@2", "on"), ("ok?@3", "end")):
+            await eventually(lambda: asks(all_, run, name))
+            await all_.submitter.resume(run, [Answer(id=name, value=inline(word))])
+        assert result_of(await all_.ended(run))["log"] == ["on", "on", "end"]
+        await clean(bus)
+
+
+async def asks(all_: Company, run: str, name: str) -> bool:
+    return [one.id for one in (await all_.record(run)).interrupts or ()] == [name]
