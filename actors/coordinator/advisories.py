@@ -27,8 +27,8 @@ from ...topics.reads import Stored
 log = logging.getLogger(__name__)
 
 _DELETED = "Unacknowledged message was deleted"
-"""What the server says of a message that is taken out of its stream while a consumer has it in hand, as the work message
-of a lost worker is."""
+"""What the server says of a message that is taken out of its stream while a consumer has it in hand, as the work
+message of a lost worker is."""
 _PREFIX = "$JS.EVENT.ADVISORY.CONSUMER"
 _WAITING = 1000
 _TRIES = 20

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 import pytest
 
-from callboard.actors.agent import agent
+from callboard.actors.agent import Agent, agent
+from callboard.actors.audit import audit
 from callboard.actors.coordinator import turns
 from callboard.actors.engine import Context
+from callboard.actors.graph import END, START, Graph, append
+from callboard.store.blobs import Blobs
+from callboard.store.checkpoints import Checkpoints
+from callboard.store.checkpoints.prune import Choice
 from callboard.store.errors import CheckpointMissing
 from callboard.store.submit import require_taken
 from callboard.store.threads import Threads
@@ -252,7 +257,7 @@ async def test_a_run_that_was_interrupted_leaves_its_newest_checkpoint(all_: Com
 
 # -- the head, as a pure function -------------------------------------------------------------------------------
 
-BEFORE, START = Tip(run="p", checkpoint=3, agent="a"), Tip(run="r", checkpoint=5, agent="a")
+BEFORE, BEGAN = Tip(run="p", checkpoint=3, agent="a"), Tip(run="r", checkpoint=5, agent="a")
 
 
 def ended(status: Status, **fields: Any) -> RunRecord:
@@ -268,7 +273,7 @@ def ended(status: Status, **fields: Any) -> RunRecord:
         (ended(Status.COMPLETED), 0, None),
         (ended(Status.FAILED), 9, None),
         (ended(Status.ROLLED_BACK, forked_from=Fork(run="p", checkpoint=5)), 9, None),
-        (ended(Status.FAILED, forked_from=Fork(run="p", checkpoint=5)), 9, START),
+        (ended(Status.FAILED, forked_from=Fork(run="p", checkpoint=5)), 9, BEGAN),
         (ended(Status.CANCELED, forked_from=Fork(run="p", checkpoint=5), attempt=0), 0, None),
     ],
 )
@@ -281,8 +286,75 @@ def test_what_a_run_leaves_as_the_state_of_its_thread(record: RunRecord, checkpo
 
 def test_a_fork_that_waits_is_not_the_state_of_its_thread_yet() -> None:
     head = ThreadHead(active=Entry("q", "enqueue"), tip=BEFORE)
-    waits = turns.join(head, "r", "enqueue", START).head
+    waits = turns.join(head, "r", "enqueue", BEGAN).head
     assert waits.state == BEFORE
     at_work = turns.leave(waits, ["q"], ["q"])
-    assert (at_work.state, at_work.tip) == (START, BEFORE)
+    assert (at_work.state, at_work.tip) == (BEGAN, BEFORE)
     assert msgspec.json.decode(encode(at_work), type=ThreadHead) == at_work
+
+
+# -- with states ------------------------------------------------------------------------------------------------
+
+
+class Talk(TypedDict, total=False):
+    said: Annotated[list[str], append]
+    mood: str
+
+
+def talk() -> Agent[Any]:
+    graph = Graph(Talk)
+
+    async def answer(state: Talk) -> Talk:
+        return {"said": [f"answer {len(state['said'])}, {state.get('mood', 'calm')}"]}
+
+    return graph.node("answer", answer).chain(START, "answer", END).agent("talk")
+
+
+async def test_a_thread_goes_on_from_the_fork_and_without_changes_it_does_the_same_again(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    async with company(settings, bus, [talk()]) as found:
+        first = await found.run("talk", {"said": ["one"]}, thread="t1")
+        second = await found.run("talk", {"said": ["two"]}, thread="t1")
+        assert result_of(second)["said"] == ["one", "answer 1, calm", "two", "answer 3, calm"]
+        begun = (await Checkpoints(bus, Blobs(bus)).history(first.id))[-1]
+        again = await found.ended((await forked(found, first.id, begun.sequence, thread="t2")).run or "")
+        assert result_of(again) == result_of(first)
+        fork = await found.ended((await forked(found, first.id, edit={"mood": "cross"})).run or "")
+        assert result_of(fork) == {"said": ["one", "answer 1, calm"], "mood": "cross"}
+        third = await found.run("talk", {"said": ["three"]}, thread="t1")
+        assert result_of(third)["said"] == ["one", "answer 1, calm", "three", "answer 3, cross"]
+        assert third.turn is not None
+        assert third.turn.tip is not None
+        assert third.turn.tip.run == fork.id
+        assert result_of(await found.ended(second.id))["said"][2] == "two"
+        other = await found.run("talk", {"said": ["four"]}, thread="t2")
+        assert result_of(other)["said"] == ["one", "answer 1, calm", "four", "answer 3, calm"]
+    assert not (await audit(bus, wait_s=0.2)).findings
+
+
+async def test_an_edit_that_does_not_fit_the_state_fails_the_fork(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus, [talk()]) as found:
+        first = await found.run("talk", {"said": ["one"]})
+        for edit in ({"mood": 7}, {"nothing": 1}):
+            record = await found.ended((await forked(found, first.id, edit=edit)).run or "")
+            assert record.status is Status.FAILED, edit
+        assert (await found.record(first.id)).status is Status.COMPLETED
+
+
+async def test_a_checkpoint_that_was_pruned_is_refused_and_one_that_a_fork_needs_stays(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    async with company(settings, bus, [talk()]) as found:
+        first = await found.run("talk", {"said": ["one"]})
+        checkpoints = Checkpoints(bus, Blobs(bus))
+        _, oldest = await checkpoints.history(first.id)
+        fork = await forked(found, first.id, oldest.sequence, key="kept")
+        await found.ended(fork.run or "")
+        await checkpoints.prune(first.id, Choice(keep=1))
+        assert await checkpoints.load(first.id, oldest.id) is not None
+        other = await found.run("talk", {"said": ["one"]})
+        gone = (await checkpoints.history(other.id))[-1]
+        await checkpoints.prune(other.id, Choice(keep=1))
+        with pytest.raises(CheckpointMissing, match="pruned"):
+            await forked(found, other.id, gone.sequence)
