@@ -170,7 +170,7 @@ async def test_a_node_that_comes_by_again_asks_under_an_id_of_that_superstep() -
     assert await stopped(execution) == ["x"]
     assert await stopped(execution, answers={"x": "on"}) == ["x@2"]
     assert await stopped(execution, answers={"x@2": "on"}) == ["x@3"]
-    assert await execution.resume("end") == {"log": ["on", "on", "end"]}
+    assert await execution.resume("end") == {"log": ["on", "on", "end"], "total": 0}
 
 
 async def test_a_question_outside_of_a_node_is_an_error() -> None:

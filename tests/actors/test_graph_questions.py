@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -335,7 +336,7 @@ async def test_a_node_that_comes_by_again_asks_under_an_id_of_that_superstep(
     async with company(settings, bus, [graph.agent("loop")]) as all_:
         run = await all_.submit("loop", {})
         for name, word in (("ok?", "on"), ("ok?@2", "on"), ("ok?@3", "end")):
-            await eventually(lambda: asks(all_, run, name))
+            await eventually(partial(asks, all_, run, name))
             await all_.submitter.resume(run, [Answer(id=name, value=inline(word))])
         assert result_of(await all_.ended(run))["log"] == ["on", "on", "end"]
         await clean(bus)
