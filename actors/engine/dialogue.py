@@ -94,6 +94,8 @@ class Dialogue(Outside):
     async def _interrupt(self, place: str, question: Question, type_: Any, whole: bool) -> Any:
         self._parts.check()
         given = await self._parts.asking.ask(place, question)
+        if given.update is not None and "/" not in place:  # of a graph, the engine edits the state
+            self._parts.memory.edit(await self._parts.blobs.value(given.update))
         if whole and given.action != "expire":
             return await read(self._parts, given, Any)
         if given.action in ("expire", "reject"):

@@ -13,7 +13,7 @@ from ...store.checkpoints import Checkpoints, State
 from ...store.errors import CheckpointMissing
 from ...topics import codec, crash
 from ...topics.errors import InvalidInput
-from ...topics.messages import Checkpoint, RunRecord
+from ...topics.messages import Checkpoint, RunRecord, encode
 from ..agent import Agent
 from ..migrations import Ages, migrated_raws, planned, unfitting
 from .chain import Chain
@@ -83,6 +83,25 @@ class Memory:
                 f"the state of agent {self._agent.name!r} begins as {codec.type_name(type_)}(), which raises {error}: "
                 "give every field a default"
             ) from error
+
+    def edit(self, update: bytes) -> None:
+        """Sets fields of the state of a code agent, in place where its type lets that be. Raises InvalidInput for a
+        field that the type does not have, DecodeError for a value that it does not take; then nothing is set."""
+        state, type_, given = self.state, self._agent.state_type, _read(update)
+        if type_ is None:
+            state.update({name: codec.decode(bytes(raw)) for name, raw in given.items()})
+            return
+        known = _read(codec.encode(state))
+        if strange := sorted(set(given) - set(known)):
+            raise InvalidInput(
+                f"the state of agent {self._agent.name!r} has no field {strange[0]!r}: it has {', '.join(known)}"
+            )
+        edited = codec.decode(encode(known | given), type_)
+        try:
+            for name in given:
+                setattr(state, name, getattr(edited, name))
+        except AttributeError:  # frozen: whoever asks for it again has the new one
+            self._state = edited
 
     def _restored(self) -> Any:
         assert self.begun is not None

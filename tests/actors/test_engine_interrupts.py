@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -431,3 +432,39 @@ async def test_an_answer_that_was_meant_for_a_worker_which_has_just_ended_reache
         await words.answer(run, answers)
         assert result_of(await troupe.ended(run)) == [["left", 1, "left"], ["right", 1, "right"]]
         await invariants.check(bus, [run])
+
+
+@dataclass
+class Plan:
+    size: int = 1
+    names: list[str] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("typed", [True, False])
+async def test_an_answer_edits_the_state_in_every_attempt(settings: BrokerSettings, bus: Bus, typed: bool) -> None:
+    @agent("planner", state=Plan if typed else None)
+    async def planner(ctx: Context) -> list[Any]:
+        plan = ctx.state
+        if not (plan.names if typed else plan):  # behind a checkpoint the code knows by its state what it has done
+            await ctx.interrupt(id="first")
+            await ctx.checkpoint()
+        await ctx.interrupt(id="second")
+        return [plan.size, plan.names] if typed else [plan["size"], plan["names"]]
+
+    async with company(settings, bus, [planner], lease_s=20.0, patience_s=0.2) as found:
+        run = await found.submit("planner")
+        for name, update in (("first", {"size": 3, "names": ["a"]}), ("second", {"names": ["b"]})):
+            await eventually(partial(_is_open, found, run, name))
+            await found.submitter.resume(run, [Answer(id=name, update=inline(update))])
+        assert result_of(await found.ended(run)) == [3, ["b"]]
+        run = await found.submit("planner")
+        await asking(found, run)
+        await found.submitter.resume(run, [Answer(update=inline({"colour": "red"} if typed else {"size": [1]}))])
+        if typed:
+            record = await found.ended(run)
+            assert (record.error and record.error.code) == "invalid_input"
+
+
+async def _is_open(found: Company, run: str, name: str) -> bool:
+    record = await found.record(run)
+    return record.status is Status.INPUT_REQUIRED and [one.id for one in record.interrupts or ()] == [name]
