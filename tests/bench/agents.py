@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from callboard import Context, Retry, Retryable, agent
+from callboard import END, START, Context, Graph, Retry, Retryable, agent, append, interrupt
 
 PAYLOAD = "x" * 198  # 200 bytes with its quotes
 
@@ -93,3 +93,45 @@ async def effects(ctx: Context, count: int) -> int:
     for index in range(count):
         await ctx.effect("fill", fill, index)
     return count
+
+
+class Growing(TypedDict, total=False):
+    """A state that grows by 200 bytes a step."""
+
+    until: int
+    n: int
+    log: Annotated[list[str], append]
+
+
+async def grow(state: Growing) -> dict[str, Any]:
+    """A superstep that costs nothing."""
+    return {"n": state.get("n", 0) + 1, "log": [PAYLOAD]}
+
+
+async def pause(state: Growing) -> dict[str, Any]:
+    """Asks, and is done when it is answered."""
+    return {"log": [interrupt("go on?")]}
+
+
+async def tick(state: Growing) -> dict[str, Any]:
+    """The same, of a state that does not grow."""
+    return {"n": state.get("n", 0) + 1}
+
+
+def _grower(node: Any, last: str) -> Graph[Any]:
+    graph = Graph(Growing, step_limit=2000, output=Ended)
+    graph.node("grow", node).edge(START, "grow")
+    if last != END:
+        graph.node(last, pause).edge(last, END)
+    graph.branch("grow", lambda state: "grow" if state["n"] < state["until"] else last, ["grow", last])
+    return graph
+
+
+class Ended(TypedDict):
+    """The result: small, whatever the state is."""
+
+    n: int
+
+
+grower = _grower(grow, END).agent("grower")
+pauser = _grower(tick, "pause").agent("pauser")

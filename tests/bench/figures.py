@@ -15,6 +15,7 @@ from tests.bench.cancel import cancel
 from tests.bench.client import Client
 from tests.bench.costs import costs
 from tests.bench.figure import Figure, at_least, at_most, reported, spread
+from tests.bench.graphs_durable import graphs_durable
 from tests.bench.graphs_local import graphs_local
 from tests.bench.installation import Installation, installation
 from tests.bench.takeover import takeover
@@ -188,4 +189,5 @@ ALL: dict[str, Any] = {
     "asking-memory": asking_memory,
     "costs": costs,
     "graphs-local": graphs_local,
+    "graphs-durable": graphs_durable,
 }
