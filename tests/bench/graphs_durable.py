@@ -161,7 +161,8 @@ async def _chain(found: Installation, steps: int) -> str:
     for step in range(steps):
         values |= {"n": step, f"text_{step % 4}": f"{step:0200}"}
         frame = Checkpoint(attempt=1, n=step + 1, source="loop", agent="a", step=step)
-        sheet = await scribe.sheet(frame, values.keys(), lambda name, now=dict(values): msgspec.json.encode(now[name]))
+        raws = {name: msgspec.json.encode(value) for name, value in values.items()}
+        sheet = await scribe.sheet(frame, raws.keys(), raws.__getitem__)
         sheet.written(await log.append(run, "checkpoint", sheet.body(), owner))
     return run
 
