@@ -121,6 +121,23 @@ class DiffOut(Model):
     differences: list[DifferenceOut]
 
 
+class EditAsked(Asked):
+    """An edit of a state, by channel."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"values": {"text": "A better text"}, "append": {"notes": ["by hand"]}}]}
+    )
+
+    values: dict[str, Any] = Field(default_factory=dict)
+    """New values, in place of the old ones."""
+    append: dict[str, list[Any]] = Field(default_factory=dict)
+    """Items that come on at the end of lists."""
+    remove: list[str] = Field(default_factory=list)
+    """Channels that have no value any more."""
+    as_node: str | None = None
+    """Of a graph: the node that the edit is taken to come from; what follows it is carried out next."""
+
+
 class LabelAsked(Asked):
     """The name that a checkpoint is to have."""
 

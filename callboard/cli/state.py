@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Json
+from .options import Json, Run
 
 if TYPE_CHECKING:
+    import msgspec
+
     from ..store.checkpoints import State
     from .console import Output
     from .session import Session
@@ -19,6 +21,7 @@ _SHORT = 100
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command("state", short_help="Show the state of a run or a thread.")(state)
+    app.command("update", short_help="Edit the state of a run that nobody carries out.")(update)
 
 
 def state(
@@ -48,6 +51,53 @@ def state(
         show(output, await loaded(session, which, word, subgraph))
 
     run_session(ctx, work)
+
+
+def update(
+    ctx: typer.Context,
+    run: Run,
+    value: Annotated[str, typer.Argument(metavar="JSON", help="New values by channel; - reads standard input.")],
+    append: Annotated[
+        str | None, typer.Option("--append", metavar="JSON", help="By channel: items that come on at a list's end.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="CHANNEL", help="Take the value away; repeatable.")
+    ] = None,
+    as_node: Annotated[
+        str | None, typer.Option("--as-node", metavar="NODE", help="Go on after this node, as if it had done the edit.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Edit the state of a run, and print the new checkpoint's id. Only while nobody carries the run out; what is at
+    work, or has ended, is forked with the edit instead: see `callboard fork --update`."""
+    from .console import Output
+    from .session import run as run_session
+
+    output = Output(json)
+    values = _by_channel(value)
+    items = {} if append is None else _by_channel(append)
+
+    async def work(session: Session) -> None:
+        store = session.checkpoints
+        saved = await store.update_state(run, values, append=items, remove=remove or (), as_node=as_node)
+        if output.json:
+            output.record({"run": run, "checkpoint": saved.id, "changed": sorted(saved.checkpoint.put)})
+        else:
+            output.line(saved.id)
+
+    run_session(ctx, work)
+
+
+def _by_channel(text: str) -> dict[str, Any]:
+    import msgspec
+
+    from ..topics.errors import InvalidInput
+    from .values import json_input
+
+    try:
+        return msgspec.json.decode(json_input(text), type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise InvalidInput('an edit is an object: the values by channel, as {"text": "new"}') from error
 
 
 async def _tip(session: Session, thread: str) -> tuple[str, str | None]:

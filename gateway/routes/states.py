@@ -72,6 +72,18 @@ async def _state(desk: Desk, run: str, checkpoint: str | None, namespace: str = 
     return Response(out.state(found, await store.labels.of(run)), media_type="application/json")
 
 
+@router.patch("/runs/{run}/state", response_model=out.CheckpointOut, summary="Edit the state of a run")
+async def update(run: RunPath, body: out.EditAsked, desk: At) -> out.CheckpointOut:
+    """As if a node had done it, held against the schema that the agent's version has registered; answers with the new
+    checkpoint. Only while nobody carries the run out: while it is queued, waits, or asks for something. What is at work
+    or has ended is forked instead."""
+    store = desk.checkpoints
+    saved = await store.update_state(
+        run, body.values, append=body.append, remove=body.remove, as_node=body.as_node or None
+    )
+    return out.checkpoint(saved, await store.labels.of(run))
+
+
 @router.get("/threads/{thread}/state", response_model=out.StateOut, summary="The state of a thread",
             response_class=JSONResponse)  # fmt: skip
 async def thread_state(thread: ThreadPath, desk: At) -> Response:

@@ -2,6 +2,7 @@
 
 `checkpoints` is what others use. `scribe` writes a chain, on `piece` (where values lie) and `cell` (inline, blob,
 encrypted by `cipher`); `reader` and `history` read, `state` is what they give. `difference` compares two states,
+`editing` changes one from outside,
 `labels` and `marks` keep some of them, `prune` removes the others.
 """
 

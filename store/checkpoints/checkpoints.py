@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from ...topics.bus import Bus
@@ -11,7 +11,7 @@ from ..blobs import Blobs
 from ..threads import Threads
 from .cell import Cells
 from .difference import Difference, differences
-from .editing import Editing
+from .editing import Edit, Editing
 from .history import History
 from .labels import Labels
 from .prune import Choice, Pruned, Pruner
@@ -82,14 +82,24 @@ class Checkpoints:
         tip = (await Threads(self._bus).head(thread)).order.state
         return None if tip is None else await self.reader.state(await self.reader.number(tip.checkpoint))
 
-    async def update_state(self, run: str, values: Mapping[str, Any], *, as_node: str | None = None) -> Saved:
+    async def update_state(
+        self,
+        run: str,
+        values: Mapping[str, Any],
+        *,
+        append: Mapping[str, list[Any]] | None = None,
+        remove: Collection[str] = (),
+        as_node: str | None = None,
+    ) -> Saved:
         """Gives channels new values, as the child of the newest checkpoint; gives that. Each value replaces the one
-        that is there. `as_node`: of a graph, the node that the edit is taken to come from: what follows it comes next.
+        that is there; items in `append` come on at the end of lists; what is in `remove` has no value any more.
+        `as_node`: of a graph, the node that the edit is taken to come from: what follows it comes next.
 
         Only of a run that nobody carries out and that has not ended; the broker refuses it when that changes at the
         same moment. Raises IllegalTransition, which says what to do instead; InvalidInput when the new state does not
         fit the schema that the agent has registered; CheckpointMissing for a run without a state; EncodeError."""
-        return await Editing(self._bus, self.reader).update(run, values, self.scribe(_nothing), as_node)
+        edit = Edit(values, append or {}, frozenset(remove), as_node)
+        return await Editing(self._bus, self.reader).update(run, edit, self.scribe(_nothing))
 
 
 async def _nothing() -> None:

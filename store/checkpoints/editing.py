@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -15,12 +15,41 @@ from ...topics.messages import RunRecord, Status
 from ..agents import AgentRegistry
 from ..errors import CheckpointMissing
 from ..log import EventLog
+from .piece import joined
 from .reader import Reader
 from .scribe import Scribe
 from .state import KIND, Saved, State
 
 PARKED = frozenset({Status.INPUT_REQUIRED, Status.AUTH_REQUIRED, Status.WAITING, Status.QUEUED})
 """Nobody carries the run out, and somebody will."""
+_EMPTY = b"[]"
+
+
+class Edit(NamedTuple):
+    """What is to be changed, by channel; see `Checkpoints.update_state`."""
+
+    values: Mapping[str, Any]
+    append: Mapping[str, list[Any]]
+    remove: frozenset[str]
+    as_node: str | None
+
+    def applied(self, state: State) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The state after the edit, and what is new in it. Raises InvalidInput, EncodeError."""
+        named = [*self.values, *self.append, *self.remove]
+        if not named and self.as_node is None:
+            raise InvalidInput("the edit says nothing: give values, items to append, or channels to remove")
+        if len(named) != len(set(named)):
+            raise InvalidInput(f"the edit names a channel twice: {', '.join(sorted(named))}")
+        if gone := sorted(self.remove - state.raws.keys()):
+            raise InvalidInput(f"the state has no {', '.join(map(repr, gone))} to remove")
+        fresh = {name: codec.encode(value) for name, value in self.values.items()}
+        for name, items in self.append.items():
+            old = state.raws.get(name, _EMPTY)
+            if old[:1] != _EMPTY[:1]:
+                raise InvalidInput(f"items are appended to {name!r}, which is no list", channel=name)
+            fresh[name] = joined([old, codec.encode(items)])
+        edited = {name: raw for name, raw in (state.raws | fresh).items() if name not in self.remove}
+        return edited, fresh
 
 
 class Editing:
@@ -30,7 +59,7 @@ class Editing:
         self._bus, self._reader = bus, reader
         self._log, self._agents = EventLog(bus), AgentRegistry(bus)
 
-    async def update(self, run: str, values: Mapping[str, Any], scribe: Scribe, as_node: str | None = None) -> Saved:
+    async def update(self, run: str, edit: Edit, scribe: Scribe) -> Saved:
         """Writes the edited state; see `Checkpoints.update_state`."""
         loaded = await self._log.require(run)
         _require_parked(loaded.record)
@@ -38,15 +67,14 @@ class Editing:
         if saved is None:
             raise CheckpointMissing(f"run {run} has no state yet: nothing is saved of it", run=run)
         state = await self._reader.state(saved)
-        raws = {name: codec.encode(value) for name, value in values.items()}
-        await self._check(loaded.record, state, raws)
+        edited, fresh = edit.applied(state)
+        await self._check(loaded.record, edited, fresh)
         scribe.resume(state)
-        edited = state.raws | raws
         frame = replace(
             saved.checkpoint, attempt=loaded.record.attempt, n=0, source="update", since=saved.since, label="",
-            as_node=as_node or "", put={}, kept={}, alias={}, grown={}, plan=None,
+            as_node=edit.as_node or "", put={}, kept={}, alias={}, grown={}, plan=None,
         )  # fmt: skip
-        sheet = await scribe.sheet(frame, edited.keys(), edited.__getitem__, dict.fromkeys(raws), state.plan)
+        sheet = await scribe.sheet(frame, edited.keys(), edited.__getitem__, dict.fromkeys(fresh), state.plan)
         try:
             sequence = await self._log.append(run, KIND, sheet.body(), loaded.sequence)
         except StaleFence as error:
@@ -55,21 +83,21 @@ class Editing:
             ) from error
         return await self._reader.number(sequence)
 
-    async def _check(self, record: RunRecord, state: State, raws: dict[str, bytes]) -> None:
+    async def _check(self, record: RunRecord, edited: dict[str, bytes], fresh: dict[str, bytes]) -> None:
         """Raises InvalidInput for a state that is none by the schema that the agent's newest worker has registered."""
         info = await self._agents.current(record.agent)
         schema = info.state_schema if info is not None else None
         if schema is None:
             return
         known = schema.get("properties") or {}
-        unknown = [name for name in raws if known and name not in known and not schema.get("additionalProperties")]
+        unknown = [name for name in fresh if known and name not in known and not schema.get("additionalProperties")]
         if unknown:
             raise InvalidInput(
                 f"the state of agent {record.agent!r} has no {unknown[0]!r}: it has {', '.join(known)}",
                 channel=unknown[0],
             )
-        edited = msgspec.json.encode({name: msgspec.Raw(raw) for name, raw in (state.raws | raws).items()})
-        if faults := codec.faults(msgspec.json.encode(schema), edited):
+        whole = msgspec.json.encode({name: msgspec.Raw(raw) for name, raw in edited.items()})
+        if faults := codec.faults(msgspec.json.encode(schema), whole):
             raise InvalidInput(
                 f"the edited state does not fit the schema of agent {record.agent!r}: {'; '.join(faults)}"
             )

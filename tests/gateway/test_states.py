@@ -68,6 +68,21 @@ async def test_the_state_of_a_run_is_what_was_stored(http: httpx.AsyncClient, bu
     problem(await http.get(f"/runs/{empty.run}/state"), 404, "not_found")
 
 
+async def test_the_state_of_a_run_that_waits_is_edited(http: httpx.AsyncClient, bus: Bus) -> None:
+    chain = await grown(bus, 2)
+    path, body = f"/runs/{chain.run}/state", {"values": {"exact": 12345678901234567890}, "append": {"items": ["new"]}}
+    problem(await http.patch(path, json=body), 409, "illegal_transition")
+    await chain.state(Status.INPUT_REQUIRED)
+    answer = await http.patch(path, json=body)
+    assert (answer.status_code, answer.json()["source"], answer.json()["changed"]) == (200, "update", ["exact", "items"])
+    found = (await http.get(path)).json()
+    assert found["checkpoint"]["id"] == answer.json()["id"]
+    assert found["values"] == {"turn": 1, "exact": 12345678901234567890, "items": [LONG, 0, 1, "new"]}
+    problem(await http.patch(path, json={}), 400, "invalid_input")
+    problem(await http.patch(path, json={"append": {"turn": [1]}}), 400, "invalid_input")
+    problem(await http.patch(path, json={"valeus": {}}), 422, "invalid_request")
+
+
 async def test_the_state_of_a_thread_is_what_its_head_says(http: httpx.AsyncClient, bus: Bus) -> None:
     thread, chain = new_token(), await grown(bus, 2)
     problem(await http.get(f"/threads/{thread}/state"), 404, "not_found")

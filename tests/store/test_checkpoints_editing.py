@@ -92,6 +92,32 @@ async def test_a_state_that_does_not_fit_the_schema_is_not_saved(bus: Bus) -> No
     await chain.store.update_state(chain.run, {"n": 7})
 
 
+async def test_items_are_appended_and_channels_taken_away(bus: Bus) -> None:
+    chain = await Chain(bus).begin()
+    items = ["some text of a certain length"] * 20
+    await chain.save({"n": 1, "items": items})
+    await chain.state(Status.INPUT_REQUIRED)
+    saved = await chain.store.update_state(chain.run, {"new": 1}, append={"items": ["c"], "more": [1]}, remove=["n"])
+    state = await chain.again()
+    assert state.values == {"items": [*items, "c"], "new": 1, "more": [1]}
+    assert len(bytes(saved.checkpoint.put["items"].json)) == 5, "what was appended alone is stored"  # type: ignore[arg-type]
+    await agrees(chain)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"values": {}}, {"values": {}, "append": {"n": [1]}}, {"values": {}, "remove": ["none"]},
+        {"values": {"n": 1}, "remove": ["n"]}, {"values": {"items": []}, "append": {"items": []}},
+    ],
+)  # fmt: skip
+async def test_edits_that_cannot_be_meant_are_refused(bus: Bus, wrong: dict[str, Any]) -> None:
+    chain = await parked(bus)
+    with pytest.raises(InvalidInput):
+        await chain.store.update_state(chain.run, **wrong)
+    assert len(await chain.store.history(chain.run)) == 2
+
+
 async def test_there_is_nothing_to_edit(bus: Bus) -> None:
     chain = await Chain(bus).begin(Status.QUEUED)
     with pytest.raises(CheckpointMissing, match="no state yet"):
