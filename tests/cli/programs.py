@@ -59,6 +59,16 @@ async def collector(ctx: Context, turns: int) -> int:
     return turns
 
 
+@agent("patient")
+async def patient(ctx: Context, seconds: float) -> str:
+    ctx.state.setdefault("word", "first")
+    if "saved" not in ctx.state:
+        ctx.state["saved"] = True
+        await ctx.checkpoint()
+    await ctx.interrupt("go on?", id="go")
+    return ctx.state["word"]
+
+
 @agent("failing")
 async def failing(ctx: Context, value: int) -> None:
     raise ValueError(f"no good: {value}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -105,6 +106,30 @@ def test_the_size_of_a_run_and_of_a_thread(cli: Call, run: str) -> None:
     whole = values(cli("checkpoints", "size", "--thread", "weighed", "--json"))[0]
     assert whole["kinds"]["checkpoint"]["count"] == 1
     assert "thread" in whole["kinds"]
+
+
+def test_the_state_of_a_run_that_waits_is_edited(cli: Call) -> None:
+    run = values(cli("run", "patient", "1", "--json"))[0]["run"]
+    waits_for(cli, run, "input_required")
+    done = cli("update", run, '{"word": "second"}', "--append", '{"notes": ["by hand"]}')
+    assert (done.returncode, done.stdout) == (0, f"{listed(cli, run)[0]['id']}\n"), done.stderr
+    assert listed(cli, run)[0]["source"] == "update"
+    assert values(cli("state", run, "--json"))[0]["values"] == {"saved": True, "word": "second", "notes": ["by hand"]}
+    assert cli("update", run, "[]").returncode == 2
+    assert cli("update", run, "{}").returncode == 2
+    assert cli("resume", run, "go=true").returncode == 0
+    waits_for(cli, run, "completed")
+    assert values(cli("runs", "show", run, "--json"))[0]["result"] == "second"
+    late = cli("update", run, '{"word": "third"}')
+    assert late.returncode == 5, late.stderr
+    assert "illegal_transition" in late.stderr
+
+
+def waits_for(cli: Call, run: str, status: str) -> None:
+    deadline = time.monotonic() + 20
+    while (found := values(cli("runs", "show", run, "--json"))[0]["status"]) != status:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,11 @@ async def test_the_state_of_a_run_that_waits_is_edited(http: httpx.AsyncClient, 
     problem(await http.patch(path, json=body), 409, "illegal_transition")
     await chain.state(Status.INPUT_REQUIRED)
     answer = await http.patch(path, json=body)
-    assert (answer.status_code, answer.json()["source"], answer.json()["changed"]) == (200, "update", ["exact", "items"])
+    assert (answer.status_code, answer.json()["source"], answer.json()["changed"]) == (
+        200,
+        "update",
+        ["exact", "items"],
+    )
     found = (await http.get(path)).json()
     assert found["checkpoint"]["id"] == answer.json()["id"]
     assert found["values"] == {"turn": 1, "exact": 12345678901234567890, "items": [LONG, 0, 1, "new"]}
