@@ -9,8 +9,6 @@ import typer
 from .options import Json, Run
 
 if TYPE_CHECKING:
-    import msgspec
-
     from ..store.checkpoints import State
     from .console import Output
     from .session import Session

@@ -74,7 +74,7 @@ async def _state(desk: Desk, run: str, checkpoint: str | None, namespace: str = 
 
 @router.patch("/runs/{run}/state", response_model=out.CheckpointOut, summary="Edit the state of a run")
 async def update(run: RunPath, body: out.EditAsked, desk: At) -> out.CheckpointOut:
-    """As if a node had done it, held against the schema that the agent's version has registered; answers with the new
+    """As if a node had done it, held against the schema that the agent has registered; answers with the new
     checkpoint. Only while nobody carries the run out: while it is queued, waits, or asks for something. What is at work
     or has ended is forked instead."""
     store = desk.checkpoints

@@ -89,8 +89,9 @@ class Editing:
         schema = info.state_schema if info is not None else None
         if schema is None:
             return
-        known = schema.get("properties") or {}
-        unknown = [name for name in fresh if known and name not in known and not schema.get("additionalProperties")]
+        form = _form(schema)
+        known = form.get("properties") or {}
+        unknown = [name for name in fresh if known and name not in known and not form.get("additionalProperties")]
         if unknown:
             raise InvalidInput(
                 f"the state of agent {record.agent!r} has no {unknown[0]!r}: it has {', '.join(known)}",
@@ -101,6 +102,13 @@ class Editing:
             raise InvalidInput(
                 f"the edited state does not fit the schema of agent {record.agent!r}: {'; '.join(faults)}"
             )
+
+
+def _form(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema itself, also where it only refers to one of its definitions."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    found: dict[str, Any] = schema.get("$defs", {}).get(name, schema)
+    return found
 
 
 def _require_parked(record: RunRecord) -> None:

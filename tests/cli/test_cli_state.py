@@ -119,7 +119,7 @@ def test_the_state_of_a_run_that_waits_is_edited(cli: Call) -> None:
     assert cli("update", run, "{}").returncode == 2
     assert cli("resume", run, "go=true").returncode == 0
     waits_for(cli, run, "completed")
-    assert values(cli("runs", "show", run, "--json"))[0]["result"] == "second"
+    assert values(cli("runs", "show", run, "--json"))[0]["result"]["json"] == "second"
     late = cli("update", run, '{"word": "third"}')
     assert late.returncode == 5, late.stderr
     assert "illegal_transition" in late.stderr
