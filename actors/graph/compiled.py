@@ -122,12 +122,6 @@ class Compiled:
         """Today's name of a node that may have been renamed."""
         return name if name in self.nodes else self.former.get(name)
 
-    def placed(self, task: Task) -> Task:
-        """The task under the first name that its node had: what it leaves stays where it was when the node is
-        renamed."""
-        was = self.nodes[task.node].was
-        return Task(was[0], task.number, task.input) if was else task
-
     def key_now(self, key: str) -> str:
         """A task key under the node's name of today."""
         name, mark, number = key.partition("#")

@@ -32,6 +32,8 @@ class Engine:
         self._graph, self._ground = graph, ground
         self._threads, self._watch = threads, watch
         self._added: set[str] = set()
+        self._former: dict[str, str] = {}
+        """Of the superstep that was under way: by the key of a task today, the one that it had."""
 
     async def run(self, input: Any = None) -> Snapshot:
         """Goes on from the ground's newest snapshot, or begins with the input; gives the last snapshot.
@@ -54,6 +56,9 @@ class Engine:
         snapshot = self._graph.adopted(loaded)
         if snapshot is not loaded:
             self._added = set(snapshot.replaced)
+            before = [*loaded.ran, *(task.key for task in loaded.next)]
+            now = [*snapshot.ran, *(task.key for task in snapshot.next)]
+            self._former = {new: old for old, new in zip(before, now, strict=True) if old != new}
         return snapshot
 
     async def _begin(self, input: Any) -> Snapshot:
@@ -79,7 +84,7 @@ class Engine:
             )
         if self._watch is not None:
             self._watch(event("started", step, data=[task.key for task in before.next]))
-        superstep = Superstep(graph, self._ground, before, self._threads, self._watch, Engine)
+        superstep = Superstep(graph, self._ground, before, self._threads, self._watch, Engine, self._former)
         ended = await superstep.run()
         return await self._ended(before, step, ended)
 
@@ -89,6 +94,7 @@ class Engine:
         for task, writes in ended:
             written.write(task.key, writes)
         self._note_added(written)
+        self._former = {}
         heard = await self._hear(before.heard, written) if graph.inbox else before.heard
         planned = await self._planned(before, ended, written)
         return await self._save(step, tuple([task.key for task, _ in ended]), written, planned, heard)
@@ -163,8 +169,7 @@ class Engine:
 
     def _stops(self, keys: Sequence[str], step: int, when: Literal["before", "after"]) -> Iterator[Question]:
         for key in keys:
-            name, mark, number = key.partition("#")
-            node = self._graph.nodes[name]
+            node = self._graph.nodes[key.partition("#")[0]]
             if node.after if when == "after" else node.before:
-                place = f"{node.was[0] if node.was else name}{mark}{number}"
+                place = self._former.get(key, key)
                 yield Question(step=step, task=place, when=when, payload={"node": key, "interrupt": when})

@@ -109,8 +109,8 @@ class NodeOptions(TypedDict, total=False):
     goes: Sequence[str] | None
     """Where its `Command`s may lead."""
     was: Sequence[str]
-    """Former names, the first one first, for runs that began under them: what such a run has asked, noted and
-    remembered goes on to count."""
+    """Former names, for runs that were interrupted under them: what such a run has asked, noted and remembered goes on
+    to count."""
     inline: bool
     """A sync function that is quick: called in the loop, not in a thread."""
     takes: str | Mapping[str, str] | Callable[[Any], Any] | None

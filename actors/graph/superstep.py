@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +32,12 @@ class Superstep:
         threads: Executor | None,
         watch: Watch | None,
         engine: type[Engine],
+        former: Mapping[str, str],
     ) -> None:
         self._graph, self._ground, self._before = graph, ground, before
         self._threads, self._watch, self._engine = threads, watch, engine
         self._step = before.step + 1
+        self._former = former
         self._left = 0
         self._failed = False
 
@@ -59,6 +61,11 @@ class Superstep:
 
     def _noted(self) -> dict[str, Writes]:
         return {self._graph.key_now(key): writes for key, writes in self._ground.noted(self._step).items()}
+
+    def _placed(self, task: Task) -> Task:
+        """The task under the name that its node had when this superstep began: that is where it finds what it left."""
+        former = self._former.get(task.key)
+        return Task(former.partition("#")[0], task.number, task.input) if former else task
 
     async def _parallel(
         self, tasks: list[Task], found: dict[str, Writes]
@@ -89,7 +96,7 @@ class Superstep:
         finally:
             self._left -= 1
         if self._left or self._failed:
-            await self._ground.note(self._step, self._graph.placed(task), writes)
+            await self._ground.note(self._step, self._placed(task), writes)
 
     async def _task(self, task: Task) -> Writes:
         node = self._graph.nodes[task.node]
@@ -120,7 +127,7 @@ class Superstep:
         return lambda: copied(task.input)
 
     async def _called(self, node: Node, task: Task) -> Writes:
-        step, placed = self._step, self._graph.placed(task)
+        step, placed = self._step, self._placed(task)
         with self._ground.inside(step, placed) as desk:
             token = asking.set(Asking(desk, step, placed.key))
             try:
@@ -158,7 +165,7 @@ class Superstep:
     async def _subgraph(self, node: Node, task: Task, state: Any) -> Any:
         """Runs the subgraph of a node on a ground below; it goes on inside where an earlier attempt left it."""
         inner: Compiled = node.part
-        ground = self._ground.below(self._step, self._graph.placed(task), Form(inner))
+        ground = self._ground.below(self._step, self._placed(task), Form(inner))
         watch = None if self._watch is None else self._watch.below(self._step, task.key)
         given = state if task.number is not None else node.mapping.into(state)
         final = await self._engine(inner, ground, threads=self._threads, watch=watch).run(given)
