@@ -25,7 +25,7 @@ from callboard.topics.bus import Bus
 from callboard.topics.codec import handler_types
 from callboard.topics.config import BrokerSettings
 from callboard.topics.ids import new_token
-from callboard.topics.messages import Artifact, Event, Status
+from callboard.topics.messages import Answer, Artifact, Event, Status
 from callboard.topics.units import now
 from tests.actors.company import Company, company, eventually, result_of
 
@@ -95,7 +95,7 @@ async def test_the_readme(settings: BrokerSettings, bus: Bus, tmp_path: Path, ca
     caplog.set_level("INFO", "callboard")
     module = module_of("README.md", tmp_path, hours=("hours=6", "seconds=3"))
     agents = agents_of(module)
-    assert set(agents) == {"greeter", "reviewer"}
+    assert set(agents) == {"greeter", "reviewer", "author"}
     async with (
         company(settings, bus, [*agents.values(), summarizer], keeper=True) as all_,
         hosted(settings, module.Reviews),
@@ -112,6 +112,11 @@ async def test_the_readme(settings: BrokerSettings, bus: Bus, tmp_path: Path, ca
         artifact, content = await Artifacts(bus, Blobs(bus)).read(run, "summary.md")
         assert (artifact.media_type, content) == ("text/markdown", b"9 characters")
         await eventually(lambda: "2 paths were reviewed" in caplog.text)
+        run = await all_.submit(None, {"topic": "hats"}, topic="articles")
+        record = await all_.reaches(run, Status.INPUT_REQUIRED)
+        assert [one.id for one in record.interrupts or ()] == ["review"]
+        await all_.submitter.resume(run, [Answer(action="approve")])
+        assert result_of(await all_.ended(run)) == {"topic": "hats", "draft": "All about hats."}
 
 
 async def test_the_readme_sleeps_for_six_hours(settings: BrokerSettings, bus: Bus, tmp_path: Path) -> None:
@@ -168,6 +173,13 @@ async def test_agents_that_fail(staff: Company) -> None:
     assert (record.status, record.attempt) == (Status.FAILED, 2)
     assert record.error is not None
     assert record.error.code == "terminal"
+
+
+async def test_an_agent_with_a_step_in_a_process(
+    staff: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))  # the page is a module there
+    assert result_of(await staff.run("heavy", ["good", "evening"], within_s=60)) == 11
 
 
 async def test_agents_with_children(staff: Company) -> None:
