@@ -1,9 +1,9 @@
 // The dashboard: a list that is asked for every two seconds, and one event stream for the run that is looked at.
 const $ = (selector, within = document) => within.querySelector(selector);
-const STATUSES = ["queued", "running", "waiting", "input_required", "cancel_requested", "completed", "failed", "canceled",
-  "interrupted", "rolled_back", "timed_out", "rejected", "orphaned"];
-const TERMINAL = new Set(STATUSES.slice(5));
-const KEPT_EVENTS = 300, TREE_ROWS = 400;
+const STATUSES = ["queued", "running", "waiting", "input_required", "auth_required", "cancel_requested", "completed",
+  "failed", "canceled", "interrupted", "rolled_back", "timed_out", "rejected", "orphaned"];
+const TERMINAL = new Set(STATUSES.slice(6));
+const KEPT_EVENTS = 300, TREE_ROWS = 400, VALUE_CHARS = 400, STATE_PAUSE_MS = 1000;
 
 function make(tag, options = {}, ...children) {
   const node = document.createElement(tag);
@@ -117,10 +117,11 @@ class RunPage {
   take(event) {
     const entry = event.entry;
     if (event.kind === "state") {
-      this.runs.set(event.run, { ...this.runs.get(event.run), error: null, ended_at: null, reason: null, ...entry });
+      this.runs.set(event.run, { ...this.runs.get(event.run), error: null, ended_at: null, reason: null, interrupts: null, ...entry });
       if (TERMINAL.has(entry.status)) this.progress.delete(event.run);
     }
     if (event.kind === "custom" && entry.type === "progress") this.progress.set(event.run, entry.data?.json ?? {});
+    if (event.kind === "checkpoint" && event.run === this.id) this.saved = event.sequence;
     this.events.push(event);
     if (this.events.length > KEPT_EVENTS) this.events.shift();
     this.soon();
@@ -144,6 +145,8 @@ class RunPage {
       make("div", { class: "wide" }, make("a", { href: `/runs/${run.id}/input` }, "input"), " · ",
         make("a", { href: `/runs/${run.id}/result` }, "result"), " · ", make("a", { href: `/runs/${run.id}/steps` }, "journal")));
     this.drawTree();
+    this.drawAsks();
+    this.drawState();
     this.drawArtifacts();
     $(".live", this.root).textContent = this.ended ? "· ended" : this.source?.readyState === 1 ? "· live" : "· connecting";
     $(".events", this.root).replaceChildren(...this.events.slice().reverse().map(eventRow));
@@ -178,6 +181,32 @@ class RunPage {
     return line;
   }
 
+  drawAsks() {
+    const open = [...this.runs.values()].flatMap((run) => (run.interrupts || []).map((one) => [run, one]));
+    $(".asks", this.root).hidden = !open.length;
+    $(".asks ul", this.root).replaceChildren(...open.map(([run, one]) => make("li", {}, make("b", {}, one.id), " ",
+      make("span", { class: "dim" }, `${run.agent}${one.to ? `, for ${one.to}` : ""} `), cut(JSON.stringify(one.payload?.json ?? "")))));
+  }
+
+  drawState() {
+    if (this.saved && this.saved !== this.shown && !this.asking) this.loadState(this.saved);
+    if (!this.state) return;
+    const { checkpoint, values, detail } = this.state;
+    $(".state", this.root).hidden = false;
+    $(".state span", this.root).textContent = checkpoint
+      ? `· checkpoint ${checkpoint.id}, step ${checkpoint.step}${checkpoint.next.length ? `, then ${checkpoint.next.join(", ")}` : ""}` : `· ${detail}`;
+    $(".state ul", this.root).replaceChildren(...Object.entries(values || {}).map(([name, value]) =>
+      make("li", {}, make("b", {}, name), " ", cut(JSON.stringify(value)))));
+  }
+
+  async loadState(saved) {
+    this.asking = true;
+    this.state = await ask(`/runs/${this.id}/state`).catch((error) => ({ detail: error.detail || "not to be had now" }));
+    this.shown = saved;
+    setTimeout(() => { this.asking = false; this.soon(); }, STATE_PAUSE_MS);
+    this.soon();
+  }
+
   drawArtifacts() {
     const found = new Map();
     for (const event of this.events) if (event.kind === "artifact") found.set(`${event.run}/${event.entry.name}`, event);
@@ -187,6 +216,8 @@ class RunPage {
     if (!found.size) $(".artifacts", this.root).append(make("li", { class: "dim" }, "none yet"));
   }
 }
+
+const cut = (text) => (text.length > VALUE_CHARS ? `${text.slice(0, VALUE_CHARS)}…` : text);
 
 function bar(part) {
   const inner = make("i");
