@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from textwrap import shorten
 from typing import Any, TypedDict
 
 from ..agent import Agent, OnMissing, Retry, agent
@@ -12,6 +13,8 @@ from .compiled import Compiled
 from .engine import Engine
 from .form import Form
 from .ground import Durability, Host
+
+_NODES_CHARS = 100
 
 
 class AgentOptions(TypedDict, total=False):
@@ -44,7 +47,7 @@ def graph_agent(graph: Compiled, name: str, durability: Durability, options: Age
         "input": graph.input_type or _some(f"{name}_input", graph),
         "return": graph.output_type or _some(f"{name}_state", graph),
     }
-    drive.__doc__ = f"The graph {graph.name}."
+    drive.__doc__ = f"Graph of {shorten(', '.join(graph.nodes), _NODES_CHARS, placeholder=' …')}"
     return agent(name, state=_some(f"{name}_state", graph), **options)(drive)
 
 

@@ -400,7 +400,7 @@ async def test_agents_are_fanned_out() -> None:
 async def test_a_graph_is_an_agent_that_others_call_in_process_too() -> None:
     calls: list[str] = []
     part = inner(calls).agent("inner-agent", version="2")
-    assert (part.name, part.version, part.description) == ("inner-agent", "2", "The graph inner.")
+    assert (part.name, part.version, part.description) == ("inner-agent", "2", "Graph of first, ask")
     graph = Graph(State)
 
     @graph.node
