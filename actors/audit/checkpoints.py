@@ -26,6 +26,7 @@ class Snapshots:
         self._findings, self._truncated = findings, truncated
         self._sequences, self._held = array("q"), array("l")
         self._names: dict[tuple[str, ...], int] = {}
+        self._sets: list[tuple[str, ...]] = []
         self._steps: dict[tuple[str, str], tuple[str, int, int, int]] = {}
         self._orphans: list[tuple[str, int, int]] = []
         self._pruned = 0
@@ -41,7 +42,7 @@ class Snapshots:
         self._order(run, stored.kind, saved)
         made = saved.checkpoint
         self._sequences.append(saved.sequence)
-        self._held.append(self._names.setdefault(tuple(sorted(made.put)), len(self._names)))
+        self._held.append(self._set_of(tuple(sorted(made.put))))
         if made.parent and not self._has(made.parent):
             self._orphans.append((run, saved.sequence, made.parent))
         self._pointers(run, saved)
@@ -64,11 +65,19 @@ class Snapshots:
                     "checkpoint_orphan", run, f"its parent {parent} is not in the log", sequence=sequence
                 )  # fmt: skip
 
+    def _set_of(self, names: tuple[str, ...]) -> int:
+        """The number of a set of channels: there are few of them."""
+        known = self._names.get(names)
+        if known is None:
+            known = self._names[names] = len(self._sets)
+            self._sets.append(names)
+        return known
+
     def _has(self, sequence: int, name: str | None = None) -> bool:
         at = bisect_left(self._sequences, sequence)
         if at == len(self._sequences) or self._sequences[at] != sequence:
             return False
-        return name is None or name in list(self._names)[self._held[at]]
+        return name is None or name in self._sets[self._held[at]]
 
     def _owner(self, track: Track, run: str, saved: Saved) -> None:
         made = saved.checkpoint
