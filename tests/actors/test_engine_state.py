@@ -6,13 +6,15 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from msgspec import Raw
+
 from callboard.actors.agent import Agent, Retry, Retryable, agent
 from callboard.actors.engine import Context
 from callboard.store.blobs import Blobs
 from callboard.store.checkpoints import Checkpoints
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
-from callboard.topics.messages import Status
+from callboard.topics.messages import Payload, Status
 from tests.actors.company import company, result_of
 
 SOON = Retry(max_attempts=4, initial=timedelta(milliseconds=10), on=(Retryable,))
@@ -229,3 +231,22 @@ async def test_a_thousand_saved_steps_cost_the_next_attempt_no_more_than_ten(
             record = await all_.run("long", n, within_s=30)
             assert result_of(record) == n
     assert read == [1, 1]
+
+
+async def test_what_was_heard_before_a_checkpoint_is_not_heard_again(settings: BrokerSettings, bus: Bus) -> None:
+    @agent("listener", retries=SOON)
+    async def listener(ctx: Context) -> list[str]:
+        state = ctx.state
+        while len(state.setdefault("words", [])) < 2:
+            word = await ctx.hear()
+            state["words"].append(word.content)
+            await ctx.checkpoint()
+            if ctx.run.attempt == 1:
+                raise Retryable("once")
+        return list(state["words"])
+
+    async with company(settings, bus, [listener]) as all_:
+        run = await all_.submit("listener")
+        await all_.submitter.say(run, Payload(json=Raw(b'"one"')))
+        await all_.submitter.say(run, Payload(json=Raw(b'"two"')))
+        assert result_of(await all_.ended(run)) == ["one", "two"]
