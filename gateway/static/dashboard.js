@@ -182,10 +182,12 @@ class RunPage {
   }
 
   drawAsks() {
-    const open = [...this.runs.values()].flatMap((run) => (run.interrupts || []).map((one) => [run, one]));
+    const open = [...this.runs.values()].flatMap((run) => (run.interrupts || []).map((one) => [`${run.id}/${one.id}`, run, one]));
+    const keys = open.map(([key]) => key).join();
     $(".asks", this.root).hidden = !open.length;
-    $(".asks ul", this.root).replaceChildren(...open.map(([run, one]) => make("li", {}, make("b", {}, one.id), " ",
-      make("span", { class: "dim" }, `${run.agent}${one.to ? `, for ${one.to}` : ""} `), cut(JSON.stringify(one.payload?.json ?? "")))));
+    if (keys === this.asked) return; // what is being typed stays
+    this.asked = keys;
+    $(".asks ul", this.root).replaceChildren(...open.map(([, run, one]) => askRow(run, one)));
   }
 
   drawState() {
@@ -217,6 +219,32 @@ class RunPage {
   }
 }
 
+function askRow(run, one) {
+  const words = make("input", { placeholder: "answer: text or JSON", "aria-label": `Answer to ${one.id}`, autocomplete: "off" });
+  const trouble = make("span", { class: "trouble", role: "status" });
+  const send = async (action) => {
+    const body = { id: one.id, action };
+    if (action === "respond" || action === "edit") body.value = parsed(words.value);
+    try {
+      await ask(`/runs/${run.id}/resume`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+      trouble.textContent = "";
+    } catch (error) {
+      trouble.textContent = error.detail || "The gateway does not answer.";
+    }
+  };
+  const taken = one.actions || ["respond", "approve", "edit", "reject"];
+  const form = make("form", { onsubmit: (event) => { event.preventDefault(); send(taken.includes("respond") ? "respond" : "edit"); } },
+    ...(taken.includes("respond") || taken.includes("edit") ? [words, make("button", {}, "answer")] : []),
+    ...["approve", "reject"].filter((action) => taken.includes(action)).map((action) =>
+      make("button", { type: "button", onclick: () => send(action) }, action)), trouble);
+  return make("li", {}, make("b", {}, one.id), " ", make("span", { class: "dim" }, `${run.agent}${one.to ? `, for ${one.to}` : ""} `),
+    cut(JSON.stringify(one.payload?.json ?? "")), form);
+}
+
+function parsed(text) {
+  try { return JSON.parse(text); } catch { return text; }
+}
+
 const cut = (text) => (text.length > VALUE_CHARS ? `${text.slice(0, VALUE_CHARS)}…` : text);
 
 function bar(part) {
@@ -225,11 +253,17 @@ function bar(part) {
   return make("div", { class: "bar" }, inner);
 }
 
+function saved(entry) {
+  const list = (word, names) => (names?.length ? [`${word} ${names.join(", ")}`] : []);
+  return [`${entry.source}${entry.step ? ` ${entry.step}` : ""}`, ...list("ran", entry.ran), ...list("wrote", Object.keys(entry.put || {})),
+    ...list("next", entry.next)].join("; ");
+}
+
 function eventRow(event) {
   const entry = event.entry;
   const what = event.kind === "state" ? `${entry.status}${entry.reason ? `: ${entry.reason}` : ""}`
     : event.kind === "step" ? `${entry.name} ${entry.status || "done"}${entry.ms ? ` in ${entry.ms.toFixed(1)} ms` : ""}`
-    : event.kind === "artifact" ? entry.name : `${entry.type || ""} ${JSON.stringify(entry.data?.json ?? entry)}`;
+    : event.kind === "checkpoint" ? saved(entry) : event.kind === "artifact" ? entry.name : `${entry.type || ""} ${JSON.stringify(entry.data?.json ?? entry)}`;
   return make("li", {}, make("span", {}, String(event.sequence)), make("span", {}, clock(event.time)),
     make("span", {}, event.kind), make("span", {}, short(event.run)), make("span", { class: "what", title: what }, what));
 }
