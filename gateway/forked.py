@@ -13,8 +13,8 @@ from .models import Asked, RunIdText, Seconds, Token
 class ForkCreate(Asked):
     """What the new run begins from, and where it works."""
 
-    checkpoint: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """The id of a checkpoint of the run; 0: the newest."""
+    checkpoint: Annotated[int, Field(ge=0, lt=2**63)] | Annotated[str, Field(min_length=1, max_length=128)] = 0
+    """The id of a checkpoint of the run, or a label; 0: the newest."""
     thread: Token | None = None
     """Where it works; otherwise in the thread of the run that is forked."""
     new_thread: bool = False
@@ -41,10 +41,10 @@ class ForkCreate(Asked):
         return self
 
 
-def asked(source: str, body: ForkCreate, key: str | None, trace: str | None) -> TaskRequest:
+def asked(source: str, checkpoint: int, body: ForkCreate, key: str | None, trace: str | None) -> TaskRequest:
     """The request for the coordinators, without input and edit."""
     return TaskRequest(
         run=body.run, key=key, thread=body.thread, policy="fork" if body.new_thread else body.policy,
         metadata=body.metadata, version=body.version, deadline_s=body.deadline_s, trace=trace,
-        fork=Fork(run=source, checkpoint=body.checkpoint, as_node=body.as_node),
+        fork=Fork(run=source, checkpoint=checkpoint, as_node=body.as_node),
     )  # fmt: skip

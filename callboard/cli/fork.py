@@ -24,8 +24,8 @@ def fork(
     ctx: typer.Context,
     run: Run,
     checkpoint: Annotated[
-        int, typer.Option("--checkpoint", metavar="ID", min=0, help="Which one, by its id; default: the newest.")
-    ] = 0,
+        Text, typer.Option("--checkpoint", metavar="ID", help="Which one, by its id or a label; default: the newest.")
+    ] = None,
     thread: Annotated[
         Text, typer.Option("--thread", metavar="THREAD", help="A thread to work in; default: its own.")
     ] = None,
@@ -65,12 +65,20 @@ def fork(
     request = TaskRequest(
         run=run_id, key=key, thread=thread, policy="fork" if new_thread else values.policy(policy),
         metadata=values.metadata(metadata), version=version,
-        fork=Fork(run=run, checkpoint=checkpoint, as_node=as_node),
+        fork=Fork(run=run, as_node=as_node),
     )  # fmt: skip
-    _submit(ctx, request, data, edit, json=json)
+    _submit(ctx, request, checkpoint, data, edit, json=json)
 
 
-def _submit(ctx: typer.Context, request: TaskRequest, data: bytes | None, edit: bytes | None, *, json: bool) -> None:
+def _submit(
+    ctx: typer.Context,
+    request: TaskRequest,
+    checkpoint: str | None,
+    data: bytes | None,
+    edit: bytes | None,
+    *,
+    json: bool,
+) -> None:
     from msgspec.structs import replace
 
     from ..store.submit import require_taken
@@ -82,7 +90,11 @@ def _submit(ctx: typer.Context, request: TaskRequest, data: bytes | None, edit: 
     output = Output(json)
 
     async def work(session: Session) -> None:
-        reply = await session.submitter.submit(replace(request, trace=traceparent), data, update=edit)
+        source = request.fork
+        if source is not None and checkpoint is not None:
+            source = replace(source, checkpoint=await session.checkpoints.labels.number(source.run, checkpoint))
+        asked = replace(request, fork=source, trace=traceparent)
+        reply = await session.submitter.submit(asked, data, update=edit)
         require_taken(reply)
         if output.json:
             output.record(as_json(reply))

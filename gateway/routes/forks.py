@@ -35,10 +35,11 @@ async def fork(
     given = body.model_fields_set
     value = await raw_field(request, "input") if "input" in given else None
     update = await raw_field(request, "update") if body.update is not None else None
+    checkpoint = await desk.checkpoints.labels.number(run, str(body.checkpoint))
     inbound = trace.parse(request.headers.get(trace.HEADER))
     with trace.span("POST /runs/{run}/fork", inbound, SpanKind.SERVER, {"callboard.forked": run}) as span:
         parent = trace.traceparent() or (trace.text(inbound) if inbound else None)
-        reply = await desk.submitter.submit(forked.asked(run, body, key, parent), value, update=update)
+        reply = await desk.submitter.submit(forked.asked(run, checkpoint, body, key, parent), value, update=update)
         require_taken(reply)
         span.set_attribute("callboard.run", reply.run or "")
     response.headers["location"] = f"/runs/{reply.run}"

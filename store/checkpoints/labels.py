@@ -87,6 +87,13 @@ class Labels:
             raise InvalidInput(f"{word[:80]!r} is neither a checkpoint id nor a label of run {run}{hint}", run=run)
         return str(found)
 
+    async def number(self, run: str, word: str) -> int:
+        """That id as the number that it is. Raises InvalidInput."""
+        number = int(await self.find(run, word))
+        if number >= 2**63:
+            raise InvalidInput(f"{word[:80]} is no checkpoint id: ids are stream sequences", run=run)
+        return number
+
     async def _named(self, run: str, name: str) -> int | None:
         """The checkpoint that has a label: what was said last counts, by people or by the run's code."""
         marks = await self.of(run)

@@ -66,10 +66,25 @@ async def test_the_same_again_in_a_new_thread(http: httpx.AsyncClient, bus: Bus,
     assert (run["input"], run["forked_from"]["checkpoint"], run["version"]) == ({"a": 1}, number, "1")
 
 
+async def test_a_checkpoint_is_named_by_its_label(http: httpx.AsyncClient, bus: Bus, agent: str) -> None:
+    source = await created(http, agent)
+    number = await checkpoint(bus, source, agent)
+    labeled = await http.post(f"/runs/{source}/checkpoints/{number}/label", json={"name": "good"})
+    assert labeled.status_code < 300, labeled.text
+    await checkpoint(bus, source, agent)
+    for name in ("good", str(number)):
+        answer = await http.post(f"/runs/{source}/fork", json={"checkpoint": name, "new_thread": True})
+        assert answer.status_code == 202, answer.text
+        run = (await http.get(answer.headers["location"])).json()
+        assert run["forked_from"] == {"run": source, "checkpoint": number}
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
         ({"checkpoint": 4}, 410, "checkpoint_missing"),
+        ({"checkpoint": "9" * 40}, 400, "invalid_input"),
+        ({"checkpoint": "unknown"}, 400, "invalid_input"),
         ({"as_node": "n"}, 400, "invalid_input"),
         ({"new_thread": True, "thread": "t"}, 422, "invalid_request"),
         ({"update": 1}, 422, "invalid_request"),
