@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..agent import Terminal
+from ..unstopped import Unstopped
 from .errors import StepTimeout
 from .tenure import Tenure
 from .threads import StepThreads
@@ -63,7 +64,7 @@ class Caller:
             await self.confirm()
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__):
             return await fn(*args, **kwargs)
-        call = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
+        call = Unstopped(functools.partial(contextvars.copy_context().run, fn, *args, **kwargs))
         result = await self._in_thread(name, functools.partial(self._if_sure, call)) if sure else _DOUBT
         if result is _DOUBT:
             await self.confirm()

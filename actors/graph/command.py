@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from .errors import InvalidUpdate
 from .ground import Send
 
 Goes = TypeVar("Goes", covariant=True)
@@ -23,8 +24,25 @@ class Command(Generic[Goes]):
     update: Mapping[str, Any] = field(default_factory=dict)
     goto: str | Send | Sequence[str | Send] | None = None
 
-    def targets(self) -> tuple[str | Send, ...] | None:
-        """Where to go; None: along the edges."""
+    def targets(self, source: str) -> tuple[str | Send, ...] | None:
+        """Where to go; None: along the edges. Raises InvalidUpdate, which names `source`."""
         if self.goto is None or isinstance(self.goto, (str, Send)):
             return None if self.goto is None else (self.goto,)
+        if not isinstance(self.goto, (list, tuple)) or not all(isinstance(one, (str, Send)) for one in self.goto):
+            raise InvalidUpdate(
+                f"{source} returned a Command with goto={self.goto!r}: give the name of a node, END, a Send, or a list "
+                "of these",
+                source=source,
+            )
         return tuple(self.goto)
+
+    def changes(self, source: str) -> dict[str, Any]:
+        """What is written. Raises InvalidUpdate, which names `source`."""
+        update: Any = self.update
+        if update is not None and not isinstance(update, Mapping):
+            raise InvalidUpdate(
+                f"{source} returned a Command whose update is {type(update).__name__}: give a dict of the channels "
+                "that change",
+                source=source,
+            )
+        return dict(update or {})

@@ -129,10 +129,20 @@ def _hear(draft: Draft) -> Callable[[Any], Any] | None:
 
 
 def _problems(draft: Draft) -> Iterator[InvalidGraph]:
-    unknown = [*_unknown_nodes(draft), *_unknown_channels(draft), *_former_names(draft)]
+    unknown = [*_unknown_nodes(draft), *_unknown_channels(draft), *_former_names(draft), *_empty_joins(draft)]
     yield from unknown
     if not any(isinstance(one, UnknownNode) for one in unknown):
         yield from _dead_ends(draft)
+
+
+def _empty_joins(draft: Draft) -> Iterator[InvalidGraph]:
+    for join in draft.joins:
+        if not join.sources:
+            yield MissingEdge(
+                f"the join before node {join.target!r} waits for no node: name those that it waits for",
+                graph=draft.name,
+                node=join.target,
+            )
 
 
 def _unknown_nodes(draft: Draft) -> Iterator[InvalidGraph]:

@@ -23,6 +23,7 @@ async def edited(graph: Compiled, snapshot: Snapshot, values: Any, as_node: str 
     written = Reconciled(schema.channels, snapshot.values, step)
     writes = Writes(schema.prepare(schema.taken_apart(values), "the edit"))
     written.write(f"edit.{snapshot.id}", writes)
+    schema.require_whole(written.values)
     planned = Planned(snapshot.next, snapshot.joins, snapshot.deferred)
     if as_node is not None:
         planned = await _after(graph, snapshot, as_node, written)

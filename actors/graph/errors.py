@@ -131,5 +131,5 @@ class GraphInterrupted(GraphError):
 def did_you_mean(name: str, known: Any) -> str:
     """`; did you mean 'x'?`, or what there is."""
     names = sorted(str(one) for one in known)
-    close = get_close_matches(name, names, n=1)
+    close = get_close_matches(str(name), names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names) or 'none'}"

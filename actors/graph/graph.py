@@ -14,7 +14,7 @@ from .agents import AgentOptions, graph_agent
 from .cache import Cache
 from .compiled import Compiled, Join
 from .compiling import Draft, compiled
-from .errors import InvalidNode
+from .errors import InvalidGraph, InvalidNode
 from .ground import Durability
 from .local import Execution
 from .mapping import AgentMapping, Gives, Takes, graph_mapping
@@ -56,6 +56,8 @@ class Graph(Generic[S]):
     ) -> None:
         self.schema = Schema(state)
         self.name = name
+        if step_limit < 1:
+            raise InvalidGraph(f"step_limit of graph {name!r} must be 1 or more, not {step_limit}", graph=name)
         self._draft = Draft(
             name=name,
             schema=self.schema,
@@ -136,7 +138,13 @@ class Graph(Generic[S]):
             "was": tuple(was),
             "inline": inline,
         }
-        self._draft.nodes[name] = self._made(name, fn, takes, gives, goes, options)
+        node = self._draft.nodes[name] = self._made(name, fn, takes, gives, goes, options)
+        if inline and timeout is not None and not node.is_async:
+            del self._draft.nodes[name]
+            raise InvalidNode(
+                f"node {name!r} is called in the loop, where no timeout can end it: leave inline or timeout out",
+                node=name,
+            )
 
     def _made(self, name: str, fn: Any, takes: Any, gives: Any, goes: Sequence[str] | None, options: Any) -> Node:
         if isinstance(fn, (Agent, Graph, Compiled)):

@@ -13,16 +13,27 @@ from ...topics import codec
 from ...topics.messages import Asked
 from ..answer import Answer, Escalate, InterruptExpired, InterruptRejected
 from .errors import GraphError
-from .ground import Desk, Question
+from .ground import Desk, Question, Unanswered
 
 
 class Asking:
     """The questions of one execution of a task, counted."""
 
-    __slots__ = ("count", "desk", "step", "task")
+    __slots__ = ("count", "desk", "open", "step", "task")
 
     def __init__(self, desk: Desk, step: int, task: str) -> None:
         self.desk, self.step, self.task, self.count = desk, step, task, 0
+        self.open: list[Question] = []
+
+    def again(self) -> None:
+        """The node begins, or is tried again: its questions are counted from the first."""
+        self.count = 0
+        self.open.clear()
+
+    def require_answers(self) -> None:
+        """Raises Unanswered for code that has ended although it asked: it has caught what was to end it."""
+        if self.open:
+            raise Unanswered(*self.open)
 
     def ask(self, payload: Any, id: str | None, options: Mapping[str, Any]) -> Any:
         """What the answer gives the node. Raises Unanswered."""
@@ -30,7 +41,12 @@ class Asking:
         question = Question(
             step=self.step, task=self.task, index=index, id=id or "", payload=payload, options=options
         )  # fmt: skip
-        return taken(question, self.desk.answer(question))
+        try:
+            answer = self.desk.answer(question)
+        except Unanswered:
+            self.open.append(question)
+            raise
+        return taken(question, answer)
 
 
 asking: contextvars.ContextVar[Asking | None] = contextvars.ContextVar("callboard_asking", default=None)

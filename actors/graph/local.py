@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
-from ...topics.errors import InterruptAmbiguous, InterruptNotFound, NotFound
+from ...topics.errors import InterruptAmbiguous, InterruptNotFound, InvalidInput, NotFound
 from .answering import accepted_answer
 from .compiled import Compiled
 from .editing import edited
@@ -99,17 +99,24 @@ class Execution(Generic[S]):
 
     def _named(self, answer: Any, answers: Mapping[str, Any] | None) -> Mapping[str, Any]:
         open_ = self.memory.open
-        listed = f"open: {', '.join(map(repr, open_)) or 'none'}"
+        self._require_open()
+        listed = f"open: {', '.join(map(repr, open_))}"
+        if answers is not None and answer is not None:
+            raise InvalidInput("give one answer, or answers={id: answer}, not both")
         if answers is None:
             if len(open_) > 1:
                 raise InterruptAmbiguous(
                     f"say which question is answered, as answers={{id: answer}}; {listed}", open=list(open_)
                 )
-            answers = dict.fromkeys(open_ or [""], answer)
+            answers = dict.fromkeys(open_, answer)
         for name in answers:
             if name not in open_:
                 raise InterruptNotFound(f"no question {name!r} is open; {listed}", open=list(open_))
         return answers
+
+    def _require_open(self) -> None:
+        if not self.memory.open:
+            raise InterruptNotFound("no question is open: there is nothing to answer", open=[])
 
     # -- time travel --------------------------------------------------------------------------------------------
 
@@ -135,9 +142,9 @@ class Execution(Generic[S]):
         for at, one in reversed(known):
             if checkpoint is None or one.id == checkpoint:
                 return at, one
-        raise NotFound(
-            f"there is no checkpoint {checkpoint!r}; there are {', '.join(one.id for _, one in known) or 'none'}"
-        )
+        if not known:
+            raise NotFound("there is no checkpoint yet: run the execution first")
+        raise NotFound(f"there is no checkpoint {checkpoint!r}; there are {', '.join(one.id for _, one in known)}")
 
     async def update_state(self, values: Any, *, as_node: str | None = None) -> Snapshot:
         """Edits the newest state as if by a node, validated by the schema; gives the new checkpoint. See `edited`.

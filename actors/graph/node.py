@@ -16,6 +16,7 @@ from typing import Any, Literal, TypedDict
 
 from ...topics import codec
 from ..agent import Retry
+from ..unstopped import Unstopped
 from .cache import Cache
 from .command import Command
 from .errors import InvalidNode, NodeTimeout
@@ -85,9 +86,11 @@ class Node:
         if self.is_async:
             return await fn(*args)
         if self.inline:
-            return fn(*args)
-        call = functools.partial(contextvars.copy_context().run, fn, *args)
-        return await asyncio.get_running_loop().run_in_executor(threads, call)
+            result = fn(*args)
+        else:
+            call = Unstopped(functools.partial(contextvars.copy_context().run, fn, *args))
+            result = await asyncio.get_running_loop().run_in_executor(threads, call)
+        return await result if inspect.isawaitable(result) else result
 
 
 class NodeOptions(TypedDict, total=False):

@@ -54,9 +54,13 @@ class Plan:
                 self._plain.add(join.target)
 
     async def _chosen(self, branch: Branch) -> list[Route]:
-        chosen = branch.choose(self._view())
-        if branch.is_async:
-            chosen = await chosen
+        try:
+            chosen = branch.choose(self._view())
+            if branch.is_async:
+                chosen = await chosen
+        except Exception as error:
+            error.add_note(f"in the branch after {branch.source!r} of graph {self._graph.name!r}")
+            raise
         routes = chosen if isinstance(chosen, (list, tuple)) else [chosen]
         return [self._target(branch, one) for one in routes]
 
@@ -76,7 +80,8 @@ class Plan:
     def _go(self, node: str, routes: Iterable[Route], allowed: Iterable[str]) -> None:
         for route in routes:
             target = route.node if isinstance(route, Send) else route
-            if target not in allowed and not (target == END and isinstance(route, str)):
+            known = target in self._graph.nodes and target in allowed
+            if not known and not (target == END and isinstance(route, str)):
                 self._refuse(node, target)
             if isinstance(route, Send):
                 self._sent.append(route)

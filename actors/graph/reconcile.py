@@ -36,7 +36,11 @@ class Reconciled:
 
     def _reduce(self, channel: Channel, update: Any, writer: str) -> None:
         name, old = channel.name, self.values.get(channel.name, NOTHING)
-        value, items = channel.apply(old, update, f"{self._step}.{writer}")
+        try:
+            value, items = channel.apply(old, update, f"{self._step}.{writer}")
+        except Exception as error:
+            error.add_note(f"in the reducer of channel {name!r}, of what {writer!r} wrote in superstep {self._step}")
+            raise
         self.values[name] = value
         if items is None:
             self.replaced.add(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -19,7 +20,8 @@ from .channel import Channel, Was
 from .copying import copied
 from .errors import InvalidState, InvalidUpdate, UnknownChannel, did_you_mean
 from .fitting import Fit
-from .reducers import NOTHING, Reducer, find_reducer
+from .modeling import argument, bounded, validators
+from .reducers import NOTHING, Custom, Reducer, find_reducer
 from .view import builder
 
 _WRAPPERS = tuple(
@@ -39,6 +41,7 @@ class Schema:
         }
         if not self.channels:
             raise InvalidState(f"state {codec.type_name(cls)} has no fields: each channel of a graph is a field")
+        self._needed = [name for name, (_, default, _) in fields.items() if default is None]
         self.former = {old: name for name, channel in self.channels.items() for old in channel.was}
         self.view = builder(cls, self.channels)
 
@@ -79,28 +82,44 @@ class Schema:
         return prepared
 
     def taken_apart(self, value: Any) -> Any:
-        """An input as a dict: an instance of a class gives the fields that were set."""
+        """An input as a dict: an instance of a class gives the fields that were set, or differ from their defaults."""
         if isinstance(value, BaseModel):
             return {name: getattr(value, name) for name in value.model_fields_set if name in self.channels}
         if isinstance(value, msgspec.Struct):
-            return {name: one for name, one in msgspec.structs.asdict(value).items() if one is not msgspec.UNSET}
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return value
+            given = msgspec.structs.asdict(value)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        else:
+            return value
+        defaults = {name: make() for name, (_, make, _) in fields_of(type(value)).items() if make is not None}
+        return {name: one for name, one in given.items() if one is not msgspec.UNSET and not _same(name, one, defaults)}
 
     def result(self, values: Mapping[str, Any], cls: Any = None) -> Any:
         """The values as an instance of `cls` (default: the state), through its constructor. Raises InvalidUpdate."""
         cls = cls or self.cls
         names = list(self.channels if cls is self.cls else fields_of(cls))
         given = {name: self.channels[name].read(values[name]) for name in names if name in values}
-        if issubclass(cls, dict):
-            return given
+        return given if issubclass(cls, dict) else self._constructed(cls, given)
+
+    def _constructed(self, cls: Any, given: Mapping[str, Any]) -> Any:
+        later = [field.name for field in dataclasses.fields(cls) if not field.init] if _is_dataclass(cls) else []
+        names = {name: argument(cls, name) for name in given if name not in later}
         try:
-            return cls(**given)
+            made = cls(**{names[name]: given[name] for name in names})
         except (TypeError, ValueError) as error:
             raise InvalidUpdate(
                 f"the state does not make a {codec.type_name(cls)}: {error}", source=self.name
             ) from error
+        for name in later:
+            if name in given:
+                object.__setattr__(made, name, given[name])
+        return made
+
+    def require_whole(self, values: Mapping[str, Any]) -> None:
+        """Raises InvalidUpdate for values that the class as a whole refuses; where some have still to come, nothing is
+        said."""
+        if not issubclass(self.cls, dict) and all(name in values for name in self._needed):
+            self.result(values)
 
 
 def _channel(cls: Any, name: str, hint: Any, default: Callable[[], Any] | None, fit: Fit | None) -> Channel:
@@ -114,6 +133,10 @@ def _channel(cls: Any, name: str, hint: Any, default: Callable[[], Any] | None, 
     reducer, others = find_reducer(mark for mark in marks if not isinstance(mark, Was))
     others = [mark for mark in others if isinstance(mark, msgspec.Meta)]
     type_ = typing.Annotated[(hint, *others)] if others else hint
+    if isinstance(reducer, Custom) and inspect.iscoroutinefunction(reducer.fn):
+        raise InvalidState(
+            f"reducer {reducer.name!r} of field {name!r} of {codec.type_name(cls)} is async: make it sync"
+        )
     if reducer is not None and reducer.grows and (get_origin(hint) or hint) is not list:
         raise InvalidState(f"field {name!r} of {codec.type_name(cls)} has reducer {reducer.name}: declare it as a list")
     try:
@@ -158,11 +181,20 @@ def _of_model(cls: type[BaseModel], name: str, info: FieldInfo) -> _Field:
     hint = _hints(cls)[name]
     default = None if info.is_required() else lambda: info.get_default(call_default_factory=True)
     plain = [mark for mark in info.metadata if not callable(mark) and not isinstance(mark, (Reducer, Was))]
-    if not plain:
+    marks = [*plain, *validators(cls, name)]
+    if not marks:
         return hint, default, None
     base = info.annotation
-    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(cast(Any, typing.Annotated[(base, *plain)]))
-    return hint, default, lambda value: copied(adapter.validate_python(value))
+    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(cast(Any, typing.Annotated[(base, *marks)]))
+    return bounded(hint, plain), default, lambda value: copied(adapter.validate_python(value))
+
+
+def _same(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
+    return name in defaults and type(value) is type(defaults[name]) and bool(value == defaults[name])
+
+
+def _is_dataclass(cls: type) -> bool:
+    return dataclasses.is_dataclass(cls)
 
 
 def _hints(cls: type) -> dict[str, Any]:

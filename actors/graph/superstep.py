@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
+from ..agent import Terminal
+from .cache import Cache
 from .command import Command
 from .compiled import Compiled
 from .copying import copied
@@ -110,12 +112,26 @@ class Superstep:
     async def _cached(self, node: Node, task: Task) -> Writes:
         if node.cache is None:
             return await self._called(node, task)
-        key = node.cache.key(self._state(node, task)())
+        key = self._key(node.cache, task, self._state(node, task)())
         kept = node.cache.get(key)
         if kept is None:
             kept = await self._called(node, task)
             node.cache.put(key, kept)
         return kept
+
+    def _key(self, cache: Cache, task: Task, state: Any) -> str:
+        try:
+            key = cache.key(state)
+        except Exception as error:
+            error.add_note(
+                f"in the cache key of node {task.key!r}, superstep {self._step} of graph {self._graph.name!r}"
+            )
+            raise
+        if not isinstance(key, str):
+            raise InvalidUpdate(
+                f"the cache key of node {task.node!r} is {type(key).__name__}: give a string", source=task.key
+            )
+        return key
 
     def _state(self, node: Node, task: Task) -> Callable[[], Any]:
         """Makes what the node is given: its copy of the state, or of the input that was sent to it."""
@@ -129,17 +145,27 @@ class Superstep:
     async def _called(self, node: Node, task: Task) -> Writes:
         step, placed = self._step, self._placed(task)
         with self._ground.inside(step, placed) as desk:
-            token = asking.set(Asking(desk, step, placed.key))
+            asked = Asking(desk, step, placed.key)
+            token = asking.set(asked)
             try:
-                return self._writes(node, await self._result(node, task, desk))
+                writes = self._writes(node, await self._result(node, task, desk, asked))
+                asked.require_answers()
+                return writes
+            except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and whatever else runs there
+                raise Terminal(f"node {task.key!r} of graph {self._graph.name!r} wanted to end the process") from error
             except Exception as error:
                 error.add_note(f"in node {task.key!r}, superstep {step} of graph {self._graph.name!r}")
                 raise
             finally:
                 asking.reset(token)
 
-    async def _result(self, node: Node, task: Task, desk: Desk) -> Any:
-        state = self._state(node, task)
+    async def _result(self, node: Node, task: Task, desk: Desk, asked: Asking) -> Any:
+        given = self._state(node, task)
+
+        def state() -> Any:
+            asked.again()
+            return given()
+
         match node.kind:
             case "graph":
                 return await node.call(self._subgraph, lambda: (node, task, state()), self._threads)
@@ -153,7 +179,7 @@ class Superstep:
         """What a node returned, each value made to fit its channel."""
         source, goto = f"node {node.name!r}", None
         if isinstance(result, Command):
-            goto, result = result.targets(), dict(result.update)
+            goto, result = result.targets(source), result.changes(source)
         if not isinstance(result, dict) and result is not None:
             raise InvalidUpdate(
                 f"{source} returned {type(result).__name__}: return a dict of the channels that change, a Command, or "
