@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..topics.errors import InvalidMessage, Unavailable
-from ..topics.messages import Artifact, Event, Step
+from ..topics.messages import Artifact, Checkpoint, Event, Step
 from ..topics.reads import Stored
 from .checkpoints.state import is_checkpoint
 from .effects import Effects
@@ -60,7 +60,7 @@ class Seen:
     def __init__(self) -> None:
         self._seen: dict[int, set[int]] = {}
 
-    def fresh(self, entry: Entry) -> bool:
+    def fresh(self, entry: Entry | Checkpoint) -> bool:
         """Whether the entry comes for the first time; from now on it is seen."""
         numbers = self._seen.setdefault(entry.attempt, set())
         if entry.n in numbers:

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from callboard.store.journal import Seen, entries
+import msgspec
+
+from callboard.store.checkpoints.state import is_checkpoint
+from callboard.store.journal import ENTRY_KINDS, Seen, entries
 from callboard.store.log import decode_record
-from callboard.topics.messages import RunRecord, Status, Step
+from callboard.topics.messages import Answer, Checkpoint, Payload, RunRecord, Status, Step
 from callboard.topics.reads import Stored
 
-_TOLERANCE_S = 0.05
+TOLERANCE_S = 0.05
 """The server stamps a message a moment before or after the process that wrote it looks at its clock."""
 
 
@@ -41,6 +44,12 @@ class RunHistory:
     turns: list[Turn] = field(default_factory=list)
     finished: dict[str, tuple[float, int]] = field(default_factory=dict)
     """When each step (by its name) was journaled as done, and by which attempt."""
+    nodes: dict[str, float] = field(default_factory=dict)
+    """When each node of a superstep (`node@3`, `node#2@3`; in a subgraph `3/sub|node@1`) was noted or checkpointed."""
+    supersteps: dict[int, int] = field(default_factory=dict)
+    """The run's own checkpoints: by their id, how many supersteps were done."""
+    taken: dict[str, list[str | None]] = field(default_factory=dict)
+    """The answers that were journaled, by the id of their interrupt."""
     event_ids: list[str] = field(default_factory=list)
     """The ids of its events as an event stream must give them."""
     repeated: int = 0
@@ -69,28 +78,70 @@ def read_run(events: list[Stored]) -> RunHistory:
     """The history of one run from its events in order."""
     found, seen = RunHistory(), Seen()
     for stored in events:
-        at = stored.time.timestamp()
         if stored.kind == "state":
-            found.turns.append(Turn(at, decode_record(stored.data)))
+            found.turns.append(Turn(stored.time.timestamp(), decode_record(stored.data)))
             found.event_ids.append(str(stored.sequence))
-            continue
-        inside = entries(stored)
-        for index, entry in enumerate(inside, 1):
-            if not seen.fresh(entry):
-                found.repeated += 1
-                continue
-            found.event_ids.append(str(stored.sequence) if index == len(inside) else f"{stored.sequence}.{index}")
-            if isinstance(entry, Step) and entry.kind == "step" and entry.status == "done":
-                found.finished.setdefault(entry.name, (at, entry.attempt))
+        elif is_checkpoint(stored.kind):
+            _read_checkpoint(stored, found, seen)
+        elif stored.kind in ENTRY_KINDS:
+            _read_entries(stored, found, seen)
     return found
+
+
+def _read_checkpoint(stored: Stored, found: RunHistory, seen: Seen) -> None:
+    made = msgspec.json.decode(stored.data, type=Checkpoint)
+    if not made.ns:
+        found.supersteps[stored.sequence] = made.step
+    if made.n and not seen.fresh(made):
+        found.repeated += 1
+        return
+    found.event_ids.append(str(stored.sequence))
+    prefix = f"{made.scope}|" if made.scope else ""
+    for key in made.ran:
+        found.nodes.setdefault(f"{prefix}{key}@{made.step}", stored.time.timestamp())
+
+
+def _read_entries(stored: Stored, found: RunHistory, seen: Seen) -> None:
+    inside = entries(stored)
+    for index, entry in enumerate(inside, 1):
+        if not seen.fresh(entry):
+            found.repeated += 1
+            continue
+        found.event_ids.append(str(stored.sequence) if index == len(inside) else f"{stored.sequence}.{index}")
+        if isinstance(entry, Step):
+            _read_step(entry, stored.time.timestamp(), found)
+
+
+def _read_step(entry: Step, at: float, found: RunHistory) -> None:
+    if entry.kind == "step" and entry.status == "done":
+        found.finished.setdefault(entry.name, (at, entry.attempt))
+    elif entry.kind == "node":
+        scope, _, rest = entry.at.rpartition("|")
+        step, _, key = rest.partition("/")
+        found.nodes.setdefault(f"{scope}|{key}@{step}" if scope else f"{key}@{step}", at)
+    elif entry.kind == "interrupt":
+        answer = value_of(entry.value, Answer)
+        found.taken.setdefault(entry.name, []).append(value_of(answer.value))
+
+
+def value_of(payload: Payload | None, type_: Any = Any) -> Any:
+    """What stands in a payload that is small enough to be inline."""
+    if payload is None or not isinstance(payload.json, msgspec.Raw):
+        return None
+    return msgspec.json.decode(payload.json, type=type_)
 
 
 def read_effects(path: Path) -> list[Execution]:
     """The executions that steps have left outside."""
+    return read_lines(path, "begin")
+
+
+def read_lines(path: Path, kind: str) -> list[Execution]:
+    """The lines of one kind that were left outside."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else []:
         at, what, run, step, attempt, _ = line.split()
-        if what == "begin":
+        if what == kind:
             found.append(Execution(run, step, int(attempt), float(at)))
     return found
 
@@ -111,7 +162,7 @@ class Executions:
         found: Counter[tuple[str, int]] = Counter()
         for one in self.all:
             history = self.runs.get(one.run)
-            if history is not None and not history.owns(one.attempt, one.began, _TOLERANCE_S):
+            if history is not None and not history.owns(one.attempt, one.began, TOLERANCE_S):
                 found[one.run, one.attempt] += 1
         return dict(found)
 
@@ -135,9 +186,9 @@ class Executions:
             yield f"{one.run}: a step was executed, and the run is not in the log"
             return
         done = history.finished.get(one.step)
-        if done is None or one.began < done[0] + _TOLERANCE_S:
+        if done is None or one.began < done[0] + TOLERANCE_S:
             return
-        if history.owns(one.attempt, one.began, -_TOLERANCE_S):
+        if history.owns(one.attempt, one.began, -TOLERANCE_S):
             yield (
                 f"{one.run}: step {one.step}, finished by attempt {done[1]} at {done[0]:.3f}, was executed again by "
                 f"attempt {one.attempt} at {one.began:.3f}"

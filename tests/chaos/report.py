@@ -19,12 +19,15 @@ _DOUBLED = {
     "idempotency keys with two runs": ("doubled",),
     "finished steps executed again, or by an attempt that had lost its run": ("executed",),
     "payments made twice, or not undone": ("payments",),
+    "questions taken twice, or with another answer than the accepted one": ("answers",),
+    "forks that did what was behind their checkpoint": ("forked",),
     "turns in a thread at the same time, or replaced for nothing": ("thread",),
     "runs alive after their canceled root": ("cancel",),
 }
 _OTHER = {"findings of `callboard check`": ("audit",), "answers and ends that must not be": ("behaved",)}
 _REPEATED = (
     "steps executed more than once",
+    "nodes carried out more than once",
     "payments asked for again under their key",
     "writes stored twice",
 )

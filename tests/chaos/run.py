@@ -11,6 +11,7 @@ import msgspec
 
 from tests.chaos import faults, workload
 from tests.chaos.faults import Faults
+from tests.chaos.people import People
 from tests.chaos.stage import Stage
 from tests.chaos.verdict import Verdict, judge
 from tests.chaos.workload import Workload
@@ -57,15 +58,18 @@ async def play(seed: int, seconds: float, folder: Path) -> Outcome:
     try:
         await stage.open()
         attack = Faults(stage, faults.plan(seed, seconds))
-        asked = Workload(stage, workload.plan(seed, seconds))
+        people = People(stage, seed)
+        await people.open()
+        asked = Workload(stage, workload.plan(seed, seconds), people)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_attacked(attack, stage))
                 group.create_task(asked.run())
             await asked.finish()
-            verdict = await judge(stage, asked.promises, asked.readers)
+            verdict = await judge(stage, asked.promises, asked.readers, people)
         finally:
             await asked.readers.close()
+            await people.close()
         return Outcome(seed, seconds, attack.done, attack.passed_over, asked.promises.asked, verdict)
     finally:
         await stage.close()

@@ -26,7 +26,7 @@ from tests.chaos.proxy import Proxy
 from tests.support import nats
 
 CALLBOARD = Path(sys.executable).with_name("callboard")
-AGENTS = Path(__file__).with_name("agents.py")
+AGENTS = [str(Path(__file__).with_name(name)) for name in ("agents.py", "thinkers.py")]
 LEASE_S = 2.0
 CANCEL_GRACE_S = 4.0
 COORDINATORS, GATEWAYS, WORKERS = 2, 2, 3
@@ -115,7 +115,7 @@ class Stage:
         for index in range(COORDINATORS):
             self._slot("coordinator", index)
         for index in range(WORKERS):
-            self._slot("worker", index, str(AGENTS), "--concurrency", "4")
+            self._slot("worker", index, *AGENTS, "--concurrency", "4")
         for index, port in enumerate(free_ports(GATEWAYS)):
             file = self.folder / f"projection-{index}.db"
             self._slot("gateway", index, "--port", str(port), "--projection", str(file)).port = port

@@ -8,17 +8,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from callboard.actors.audit import audit
+from callboard.store.deadletters import DeadLetters, Letter
 from callboard.store.log import EventLog
 from callboard.topics import reads
 from callboard.topics.bus import Bus
 from callboard.topics.errors import CallboardError
 from callboard.topics.messages import RunRecord, Status
-from tests.chaos.history import Executions, RunHistory, read_effects, read_run
+from tests.chaos import superstep, talk
+from tests.chaos.history import Executions, RunHistory, read_effects, read_run, value_of
+from tests.chaos.models import Asking, Unordered
 from tests.chaos.outside import read_payments, wrong_payments, wrong_replacements, wrong_turns
+from tests.chaos.people import People
 from tests.chaos.readers import Readers
 from tests.chaos.stage import Stage
 from tests.chaos.workload import Promises
@@ -57,7 +60,7 @@ class _Violations:
             self.add(kind, text)
 
 
-async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
+async def judge(stage: Stage, promises: Promises, readers: Readers, people: People) -> Verdict:
     """Waits until everything has ended, and checks all of it. Call it when all faults are healed."""
     bus = await Bus.connect(stage.broker)
     try:
@@ -76,11 +79,19 @@ async def judge(stage: Stage, promises: Promises, readers: Readers) -> Verdict:
         wrong.each("thread", wrong_turns(runs))
         wrong.each("thread", wrong_replacements(runs))
         _read_once(readers, runs, wrong)
-        for text in [*stage.died, *promises.broken, *readers.problems]:
+        letters = await DeadLetters(bus).page(limit=10_000)
+        _talked(people, promises, letters, runs, wrong)
+        nodes = superstep.read_nodes(stage.effects_file)
+        wrong.each("executed", superstep.wrong_nodes(nodes, runs))
+        wrong.each("forked", superstep.wrong_forks(promises.forks, nodes, executions.all, runs))
+        for text in [*stage.died, *promises.broken, *readers.problems, *people.broken]:
             wrong.add("behaved", text)
         totals = (
             _totals(promises, readers, runs, executions)
             | payments.totals()
+            | {"nodes carried out": len(nodes), "nodes carried out more than once": superstep.nodes_again(nodes)}
+            | {"checkpoints": sum(len(one.supersteps) for one in runs.values()), "forks": len(promises.forks)}
+            | talk.totals(people, runs, letters)
             | {"seconds until all had ended": round(settled_s)}
         )
         statuses = dict(Counter(str(history.last.status) for history in runs.values()).most_common())
@@ -152,8 +163,16 @@ async def _audited(bus: Bus, stage: Stage, promises: Promises, wrong: _Violation
         for one in report.findings:
             if one.severity != "note":
                 wrong.add("audit", f"{one.code} {one.run or ''} at {one.sequence}: {one.found} ({file.name})")
-        if report.dead_letters:
-            wrong.add("audit", f"{report.dead_letters} messages were set aside")
+
+
+def _talked(
+    people: People, promises: Promises, letters: list[Letter], runs: dict[str, RunHistory], wrong: _Violations
+) -> None:
+    wrong.each("audit", talk.wrong_letters(letters))
+    wrong.each("answers", talk.wrong_answers(people, runs))
+    asked = [run for run, expected in promises.results.items() if isinstance(expected, Asking)]
+    ended = [run for run in asked if run in runs and runs[run].last.status is Status.COMPLETED]
+    wrong.each("answers", talk.wrong_results(runs, {run: value_of(runs[run].last.result) for run in ended}))
 
 
 def _promises_kept(promises: Promises, runs: dict[str, RunHistory], wrong: _Violations) -> None:
@@ -181,9 +200,12 @@ def _as_promised(record: RunRecord, expected: Any, canceled: bool, wrong: _Viola
         why = record.error.message if record.error else record.reason
         wrong.add("result", f"{record.id} ({record.agent}) ended as {record.status}: {why}")
         return
-    value = record.result.json if record.result is not None else None
-    found = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
-    if found != expected:
+    found = value_of(record.result)
+    if isinstance(expected, Asking | Unordered):
+        problem = expected.wrong(found)
+        if problem is not None:
+            wrong.add("result", f"{record.id} ({record.agent}) gave {problem}")
+    elif found != expected:
         wrong.add("result", f"{record.id} ({record.agent}) gave {found!r}, not {expected!r}")
 
 

@@ -14,18 +14,21 @@ import httpx
 import msgspec
 
 from callboard.store.blobs import Blobs
+from callboard.store.checkpoints import Checkpoints
 from callboard.store.schedules import Schedules
 from callboard.store.submit import Submitter
 from callboard.topics.bus import Bus
 from callboard.topics.errors import CallboardError, IllegalTransition, NotFound
 from callboard.topics.ids import new_run_id
-from callboard.topics.messages import Policy, TaskRequest
+from callboard.topics.messages import Fork, Policy, TaskRequest
+from tests.chaos import models
+from tests.chaos.people import People
 from tests.chaos.readers import Readers
 from tests.chaos.stage import Stage
 
 log = logging.getLogger(__name__)
 
-_BETWEEN_S = 0.22
+_BETWEEN_S = 0.3
 """Mean time between two requests."""
 _PATIENCE_S = 60.0
 """A client asks so long."""
@@ -33,11 +36,15 @@ _PAUSE_S = 0.25
 _WEIGHTS = {
     "submit": 24, "publish": 14, "keyed": 10, "http": 14, "tree": 10, "deep": 3, "nap": 8, "cancel": 9, "flaky": 6,
     "later": 4, "pay": 7, "undo": 4, "thread": 8, "replace": 10,
+    "rounds": 9, "quit": 4, "asker": 9, "looper": 6, "listener": 5, "steered": 4, "fork": 8, "cruncher": 4,
 }  # fmt: skip
 _AGENTS = {
     "submit": "task", "keyed": "task", "later": "task", "thread": "task", "deep": "tree", "cancel": "tree",
-    "pay": "payer", "undo": "payer", "replace": "payer",
+    "pay": "payer", "undo": "payer", "replace": "payer", "quit": "rounds",
 }  # fmt: skip
+_CANCELED = ("cancel", "undo", "quit")
+_ASKING = ("rounds", "asker", "looper")
+_FORKED = ("rounds", "looper")
 _THREADS = 5
 _DESKS = 3
 """Threads in which each run replaces the one that is at work."""
@@ -86,6 +93,18 @@ def _input(kind: str, rng: random.Random) -> dict[str, Any]:
             return {"payments": rng.randint(1, 3), "steps": 600}
         case "replace":
             return {"payments": rng.randint(1, 2), "steps": rng.randint(1, 60)}
+        case "rounds" | "quit":
+            return {"rounds": rng.randint(1, 3), "width": rng.randint(1, 4), "round": 0}
+        case "asker":
+            return {"questions": rng.randint(1, 4), "below": rng.random() < 0.4}
+        case "looper":
+            return {"turns": rng.randint(4, 16)}
+        case "listener":
+            return {"words": rng.randint(1, 5)}
+        case "steered":
+            return {"need": rng.randint(1, 4)}
+        case "cruncher":
+            return {"steps": rng.randint(1, 2)}
         case _:
             return short
 
@@ -101,6 +120,16 @@ def expected(kind: str, asked: dict[str, Any]) -> Any:
             return "try"
         case "pay" | "undo" | "replace":
             return int(asked["payments"])
+        case "rounds" | "quit":
+            return models.asked_by_rounds(asked)
+        case "asker":
+            return models.asked_by_asker(asked)
+        case "looper":
+            return models.asked_by_looper(asked)
+        case "listener":
+            return models.Unordered(models.words(asked["words"]))
+        case "steered":
+            return models.Unordered(models.words(asked["need"]), "chat")
         case _:
             return [str(index) for index in range(asked["steps"])]
 
@@ -121,6 +150,8 @@ class Promises:
     """Runs that were asked for and never acknowledged: they may exist."""
     abandoned: set[str] = field(default_factory=set)
     """Of those without an answer, the ones that would work for minutes: they are canceled, if they exist."""
+    forks: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Runs that begin from a checkpoint: of which run, and which."""
     replaceable: set[str] = field(default_factory=set)
     """Runs that another one in their thread may have ended."""
     asked: Counter[str] = field(default_factory=Counter)
@@ -131,8 +162,8 @@ class Promises:
 class Workload:
     """Sends a plan. `await run()`; what it still waits for then is given `_PATIENCE_S` seconds each."""
 
-    def __init__(self, stage: Stage, planned: list[Request]) -> None:
-        self._stage, self._plan = stage, planned
+    def __init__(self, stage: Stage, planned: list[Request], people: People) -> None:
+        self._stage, self._plan, self._people = stage, planned, people
         self.promises = Promises()
         self.readers = Readers(stage.gateways)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,7 +173,7 @@ class Workload:
         bus = await Bus.connect(self._stage.proxied, name="chaos-client")
         http = httpx.AsyncClient(timeout=10)
         try:
-            client = _Client(Submitter(bus, Blobs(bus)), http, self._stage.gateways, self.promises, self.readers)
+            client = _Client(bus, http, self._stage.gateways, self.promises, self.readers, self._people)
             schedules = Schedules(bus)
             await client.insist(lambda: schedules.put(SCHEDULE, b'{"steps":1,"seconds":0.01}', every_s=_SCHEDULE_S,
                                                       agent="task"))  # fmt: skip
@@ -181,10 +212,14 @@ class _Client:
     """Everybody who asks."""
 
     def __init__(
-        self, submitter: Submitter, http: httpx.AsyncClient, gateways: list[str], promises: Promises, readers: Readers
-    ) -> None:
-        self._submitter, self._http, self._gateways = submitter, http, gateways
-        self._promises, self._readers = promises, readers
+        self, bus: Bus, http: httpx.AsyncClient, gateways: list[str], promises: Promises, readers: Readers,
+        people: People,
+    ) -> None:  # fmt: skip
+        blobs = Blobs(bus)
+        self._submitter, self._checkpoints, self._http = Submitter(bus, blobs), Checkpoints(bus, blobs), http
+        self._gateways, self._promises, self._readers, self._people = gateways, promises, readers, people
+        self._sources: list[tuple[str, Any]] = []
+        """Runs that keep a state, with the result that each must have."""
 
     async def send(self, request: Request) -> None:
         """One request, with all that its client does about it."""
@@ -196,8 +231,10 @@ class _Client:
                 await self._keyed(request)
             case "http":
                 await self._over_http(request)
-            case "cancel" | "undo":
+            case "cancel" | "undo" | "quit":
                 await self._cancel(request)
+            case "fork":
+                await self._fork(request)
             case _:
                 await self._submit(request)
 
@@ -224,17 +261,23 @@ class _Client:
             metadata={"kind": request.kind},
             thread=_thread(request), policy=_policy(request),
         )  # fmt: skip
+        if run is not None and request.kind in _ASKING:  # also if the answer gets lost: it may be there, and ask
+            self._people.follow(run)
         value = msgspec.json.encode(request.input)
         reply = await self.insist(lambda: self._submitter.submit(task, value, 5.0))
         if reply is None:
             if run is not None:
                 self._promises.unanswered.add(run)
-                if request.kind in ("cancel", "undo"):
+                if request.kind in (*_CANCELED, "listener", "steered"):
                     self._promises.abandoned.add(run)
             return None
         self._promised(reply.run, request)
         if request.kind == "replace":
             self._promises.replaceable.add(reply.run)
+        if request.kind in _FORKED:
+            self._sources.append((reply.run, self._promises.results[reply.run]))
+        if request.kind in ("listener", "steered"):
+            self._people.tell(reply.run, request.input["words" if request.kind == "listener" else "need"])
         return str(reply.run)
 
     def _promised(self, run: str, request: Request) -> None:
@@ -295,6 +338,23 @@ class _Client:
             self._promises.canceled.add(run)
         else:
             self._promises.uncanceled.add(run)
+
+    async def _fork(self, request: Request) -> None:
+        """Begins a run from some checkpoint of one that was asked for before; that may be at work still."""
+        rng = random.Random(f"fork {request.number}")
+        source, expected_ = rng.choice(self._sources) if self._sources else ("", None)
+        saved = await self.insist(lambda: self._checkpoints.history(source)) if source else None
+        if not saved:
+            return
+        run, checkpoint = new_run_id(), rng.choice(saved).sequence
+        self._promises.forks[run] = (source, checkpoint)
+        self._people.follow(run)
+        task = TaskRequest(run=run, fork=Fork(run=source, checkpoint=checkpoint), metadata={"kind": request.kind})
+        if await self.insist(lambda: self._submitter.submit(task, None, 5.0)) is None:
+            self._promises.unanswered.add(run)
+            return
+        self._promises.results[run] = expected_
+        self._sources.append((run, expected_))
 
 
 def _thread(request: Request) -> str | None:
