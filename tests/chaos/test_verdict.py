@@ -7,10 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callboard.topics.messages import NOTHING, RunRecord, Status, Step, encode
+import msgspec
+
+from callboard.store.log import decode_record
+from callboard.topics.messages import NOTHING, Answer, Checkpoint, Fork, Payload, RunRecord, Status, Step, encode
 from callboard.topics.reads import Stored
-from tests.chaos import report
+from tests.chaos import report, superstep, talk
 from tests.chaos.history import Execution, Executions, read_run
+from tests.chaos.models import NOBODY, Unordered, asked_by_looper
+from tests.chaos.people import Key, People, Sent
 from tests.chaos.run import Outcome
 from tests.chaos.verdict import Verdict
 
@@ -111,3 +116,108 @@ def test_the_report_stands_between_the_marks_of_a_page(tmp_path: Path) -> None:
     for row in ("kill worker | 3", "acknowledged runs without a record | 1", "writes stored twice | 2"):
         assert text.count(row) == 1
     assert "1 violations" in text
+
+
+# -- questions, nodes, forks ------------------------------------------------------------------------------------------
+
+
+def taken(sequence: int, at: float, id_: str, value: str, attempt: int, n: int) -> Stored:
+    answer = Answer(id=id_, value=inline(value))
+    return stored(
+        sequence, at, "step",
+        Step(at="0", name=id_, attempt=attempt, n=n, kind="interrupt", value=Payload(json=msgspec.Raw(encode(answer)))),
+    )  # fmt: skip
+
+
+def inline(value: str) -> Payload:
+    return Payload(json=msgspec.Raw(encode(value)))
+
+
+def checkpoint(sequence: int, at: float, step: int, ran: list[str], n: int, scope: str = "") -> Stored:
+    kind = "checkpoint@inner" if scope else "checkpoint"
+    made = Checkpoint(
+        attempt=1, n=n, source="loop", agent="rounds", step=step, ran=ran, scope=scope, ns="inner" if scope else ""
+    )
+    return stored(sequence, at, kind, made)
+
+
+def asked(*sent: Sent, journal: tuple[str, ...] = ("a1",)) -> list[str]:
+    """What is wrong with these answers to one question, where the journal has these."""
+    people = People(None, 0)  # type: ignore[arg-type]  # it is not opened
+    people.sent[Key(RUN, "q")] = list(sent)
+    entries = [taken(3 + n, 1.0 + n, "q", value, 1, 1 + n) for n, value in enumerate(journal)]
+    events = [state(1, 0.0, Status.QUEUED, 0), state(2, 0.5, Status.RUNNING, 1), *entries]
+    return list(talk.wrong_answers(people, {RUN: read_run(events)}))
+
+
+def test_an_answer_that_was_accepted_and_taken_is_as_it_must_be() -> None:
+    assert asked(Sent("a1", "accepted")) == []
+    assert asked(Sent("a1", "stored"), Sent("a2", "interrupt_answered")) == []
+    assert asked(Sent("a2", "stored"), journal=(NOBODY,)) == []
+
+
+def test_wrong_answers_are_found() -> None:
+    assert "were all accepted" in asked(Sent("a1", "accepted"), Sent("a2", "accepted"))[0]
+    assert "was accepted, and a1 was taken" in asked(Sent("a2", "accepted"))[0]
+    assert "nobody has sent it" in asked(Sent("a2", "stored"))[0]
+    assert "refused as another one" in asked(Sent("a1", "interrupt_answered"))[0]
+    assert "refused as invalid_answer" in asked(Sent("a1", "accepted"), Sent("a2", "invalid_answer"))[0]
+    assert "taken 2 times" in asked(Sent("a1", "accepted"), journal=("a1", "a1"))[0]
+
+
+def test_a_result_with_another_answer_than_the_one_taken_is_found() -> None:
+    runs = {RUN: read_run([state(1, 0.0, Status.RUNNING, 1), taken(2, 1.0, "q", "a1", 1, 1)])}
+    assert list(talk.wrong_results(runs, {RUN: {"answers": {"q": "a1"}}})) == []
+    (found,) = talk.wrong_results(runs, {RUN: {"q": "a2"}})
+    assert "q is 'a2' in the result" in found
+
+
+def test_models_refuse_what_is_doubled_or_missing() -> None:
+    said = Unordered(["w0", "w1"])
+    assert said.wrong(["w1", "w0"]) is None
+    assert said.wrong(["w0"])
+    assert said.wrong(["w0", "w1", "w1"])
+    turns = asked_by_looper({"turns": 4})
+    right = {"words": ["0", "1", "2", "3"], "answers": {"q3": "a"}}
+    assert turns.wrong(right) is None
+    assert turns.wrong(right | {"answers": {}})
+    assert turns.wrong(right | {"words": ["0", "1", "2", "2", "3"]})
+
+
+def nodes(*executions: tuple[str, int, float]) -> list[str]:
+    events = [
+        state(1, 0.0, Status.RUNNING, 1),
+        checkpoint(2, 1.0, 1, ["plan"], 1),
+        checkpoint(3, 1.5, 1, ["first"], 2, "3/inner"),
+        stored(4, 2.0, "step", Step(at="2/item#0", name="item", attempt=1, n=3, kind="node")),
+        state(5, 9.0, Status.COMPLETED, 1),
+    ]
+    found = [Execution(RUN, node, attempt, BEGAN + at) for node, attempt, at in executions]
+    return list(superstep.wrong_nodes(found, {RUN: read_run(events)}))
+
+
+def test_a_node_that_runs_again_behind_its_checkpoint_or_note_is_found() -> None:
+    assert nodes(("plan@1", 1, 0.5), ("item#0@2", 1, 1.2), ("item#1@2", 1, 3.0)) == []
+    for node in ("plan@1", "3/inner|first@1", "item#0@2"):
+        (found,) = nodes((node, 1, 3.0))
+        assert f"node {node}, finished at" in found
+    (found,) = nodes(("item#1@2", 1, 2.5), ("item#1@2", 1, 3.0))
+    assert "attempt 1 carried node item#1@2 out 2 times" in found
+
+
+def test_a_fork_that_does_what_is_behind_its_checkpoint_is_found() -> None:
+    fork = f"{RUN[:-1]}x"
+    record = state(9, 5.0, Status.RUNNING, 1)
+    begun = msgspec.structs.replace(decode_record(record.data), forked_from=Fork(run=RUN, checkpoint=2))
+    runs = {
+        RUN: read_run([state(1, 0.0, Status.RUNNING, 1), checkpoint(2, 1.0, 1, ["plan"], 1)]),
+        fork: read_run([stored(9, 5.0, "state", begun)]),
+    }
+
+    def wrong(node: str, number: int = 2) -> list[str]:
+        executions = [Execution(fork, node, 1, BEGAN + 6)]
+        return list(superstep.wrong_forks({fork: (RUN, number)}, executions, [], runs))
+
+    assert wrong("item#0@2") == []
+    assert "carried out plan@1" in wrong("plan@1")[0]
+    assert "was to begin from 3" in wrong("item#0@2", 3)[0]

@@ -342,9 +342,11 @@ class _Client:
     async def _fork(self, request: Request) -> None:
         """Begins a run from some checkpoint of one that was asked for before; that may be at work still."""
         rng = random.Random(f"fork {request.number}")
-        source, expected_ = rng.choice(self._sources) if self._sources else ("", None)
-        saved = await self.insist(lambda: self._checkpoints.history(source)) if source else None
-        if not saved:
+        for source, promised in rng.sample(self._sources, len(self._sources)):
+            saved = await self.insist(lambda run=source: self._checkpoints.history(run))
+            if saved:
+                break
+        else:
             return
         run, checkpoint = new_run_id(), rng.choice(saved).sequence
         self._promises.forks[run] = (source, checkpoint)
@@ -353,8 +355,8 @@ class _Client:
         if await self.insist(lambda: self._submitter.submit(task, None, 5.0)) is None:
             self._promises.unanswered.add(run)
             return
-        self._promises.results[run] = expected_
-        self._sources.append((run, expected_))
+        self._promises.results[run] = promised
+        self._sources.append((run, promised))
 
 
 def _thread(request: Request) -> str | None:
