@@ -78,11 +78,13 @@ class EventLog:
 
     # -- other events -------------------------------------------------------------------------------------------
 
-    def append(self, run: str, kind: str, data: bytes, owner: int) -> asyncio.Future[int]:
+    def append(self, run: str, kind: str, data: bytes, owner: int, once: str = "") -> asyncio.Future[int]:
         """Writes an event of an attempt, if the run's last state still has sequence `owner`: the broker refuses a
-        late worker. Raises as `Bus.write` does."""
+        late worker. `once` names the event: written again within two minutes it is not stored again, and the future
+        gives the first one's sequence. Raises as `Bus.write` does."""
         subjects = self._subjects
-        return self._bus.write(subjects.event(run, kind), data, fence(owner, subjects.state(run)))
+        head = fence(owner, subjects.state(run), {"Nats-Msg-Id": once} if once else None)
+        return self._bus.write(subjects.event(run, kind), data, head)
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ is found by the look that the state after it owes.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -83,7 +84,7 @@ class Words:
             sequence = next((one.sequence for one in before if _same(one.word, word)), 0)
             if not sequence:
                 try:
-                    sequence = await self._events.append(run, "said", encode(word), loaded.sequence)
+                    sequence = await self._events.append(run, "said", encode(word), loaded.sequence, _name(run, word))
                 except (StaleFence, WriteInFlight) as error:
                     log.debug("say to %s: %s", run, error)
                     await asyncio.sleep(_PAUSE_S)
@@ -128,6 +129,12 @@ class Words:
         if applied.verdict == "changed" and applied.loaded is not None:
             await self._settle(applied.loaded)
         return applied.loaded
+
+
+def _name(run: str, word: Word) -> str:
+    """Names the word to the broker, which stores it once: two coordinators may be told it at the same time, and a
+    reader may come between their two writes."""
+    return hashlib.blake2b(f"said {run} {word.key}".encode(), digest_size=15).hexdigest()
 
 
 def _same(one: Word, other: Word) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from callboard.actors.agent import agent
 from callboard.actors.engine import Context
+from callboard.store.log import EventLog
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import IllegalTransition, NotFound
@@ -156,3 +157,14 @@ async def test_that_nothing_was_said_costs_no_message(troupe: Company) -> None:
     steps = [one for one in await troupe.told(run) if isinstance(one, Step)]
     assert len([one for one in steps if one.kind == "heard"]) == TICKS[run]
     assert len(events) <= TICKS[run] + 1
+
+
+async def test_what_is_said_twice_at_the_same_time_is_stored_once(troupe: Company) -> None:
+    """Each request looks for the key before it writes, and none finds it: a reader may come between two copies."""
+    run = await troupe.submit("listener", 8)
+    for number in range(8):
+        key = f"k{number}"
+        await asyncio.gather(*(troupe.submitter.say(run, text(number), key=key) for _ in range(4)))
+    assert [key for _, _, key in result_of(await troupe.ended(run))] == [f"k{number}" for number in range(8)]
+    stored = [one async for page in EventLog(troupe.bus).history(run) for one in page if one.kind == "said"]
+    assert len(stored) == 8

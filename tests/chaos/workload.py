@@ -342,12 +342,14 @@ class _Client:
     async def _fork(self, request: Request) -> None:
         """Begins a run from some checkpoint of one that was asked for before; that may be at work still."""
         rng = random.Random(f"fork {request.number}")
-        for source, promised in rng.sample(self._sources, len(self._sources)):
-            saved = await self.insist(lambda run=source: self._checkpoints.history(run))
+        chosen, saved = ("", None), None
+        for chosen in rng.sample(self._sources, len(self._sources)):
+            saved = await self.insist(lambda run=chosen[0]: self._checkpoints.history(run))
             if saved:
                 break
-        else:
+        if not saved:
             return
+        source, promised = chosen
         run, checkpoint = new_run_id(), rng.choice(saved).sequence
         self._promises.forks[run] = (source, checkpoint)
         self._people.follow(run)
