@@ -34,6 +34,7 @@ from ...topics.messages import (
     encode,
 )
 from ..answer import Escalate
+from ..graph.ground import task_of
 from .errors import JournalMismatch
 from .hold import Hold
 from .inbox import Inbox
@@ -129,6 +130,9 @@ class Asking:
         self._open = {one.id: one for one in record.interrupts or ()}
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._taken: dict[str, Answered] = {}
+        self._adopted: dict[str, Answer] = {}
+        self._claimed: dict[str, str] = {}
+        """By id: the places of what nodes of a graph ask."""
         self._places = {step.name: step.at for step in journal.steps.values() if step.kind == "interrupt"}
 
     @property
@@ -143,6 +147,11 @@ class Asking:
         found = self._steps.recorded(place, name, "interrupt")
         if found is not None:
             return _answer(await self._blobs.value(found.value or Payload()))
+        adopted = self._adopted.get(place)
+        if adopted is not None:
+            if adopted.id != name:
+                raise JournalMismatch(place, f"interrupt {adopted.id!r}", f"interrupt {name!r}")
+            return adopted
         self._check(place, name)
         answer = self._given.get(name)
         if answer is None:
@@ -152,14 +161,19 @@ class Asking:
         return answer
 
     def free(self, place: str, names: Sequence[str]) -> str:
-        """Under which of these ids the question at `place` is asked: as before, else the first that no answered one
-        has. The first of all, which `ask` then refuses, when each is taken or one of the same superstep has it."""
-        before = [one.id for one in self._open.values() if one.at == place]
-        before += [one.id for one in self._given.values() if one.place == place]
-        answered = {*self._places, *(one.id for one in self._record.answered or ())}
-        if self._places.get(names[0], "").rpartition("/")[0] == place.rpartition("/")[0]:
-            return names[0]
-        return next((one for one in names if one in before or one not in answered), names[0])
+        """Under which of these ids the question at `place`, in a node of a graph, is asked: as before, else the first
+        that no other one of the run has. The first of all, which `ask` then refuses, when the same execution of the
+        node has asked under it."""
+        holders = {one.id: one.at for one in self._open.values()} | {one.id: one.place for one in self._given.values()}
+        holders |= self._places | self._claimed
+        before = next((name for name, at in holders.items() if at == place), None)
+        used = {*holders, *(one.id for one in self._record.answered or ())}
+        again = task_of(holders.get(names[0], "")) == task_of(place)
+        if before is not None or again:
+            return before if before is not None and before in names else names[0]
+        found = next((one for one in names if one not in used), names[0])
+        self._claimed[found] = place
+        return found
 
     async def adopt(self) -> list[tuple[str, Answer]]:
         """Takes the answers that the record has brought before their questions are asked again: for code that cannot
@@ -167,6 +181,7 @@ class Asking:
         fresh = [one for one in self._given.values() if one.id not in self._places and one.place]
         for answer in fresh:
             await self._take(answer.place, answer.id, answer)
+            self._adopted[answer.place] = answer
         return [(answer.place, answer) for answer in fresh]
 
     def told(self, sequence: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
@@ -93,6 +94,10 @@ class Dialogue(Outside):
 
     async def _interrupt(self, place: str, question: Question, type_: Any, whole: bool) -> Any:
         self._parts.check()
+        if question.id is not None and "/" in place:  # in a node of a graph
+            step = place.rpartition("|")[2].partition("/")[0]
+            name = self._parts.asking.free(place, (question.id, f"{question.id}@{step}", place))
+            question = replace(question, id=None if name == place else name)
         given = await self._parts.asking.ask(place, question)
         if given.update is not None and "/" not in place:  # of a graph, the engine edits the state
             self._parts.memory.edit(await self._parts.blobs.value(given.update))

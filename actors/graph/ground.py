@@ -19,6 +19,7 @@ How an execution goes on a ground, in this order:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
@@ -121,8 +122,17 @@ class Question:
 
 def names_of(question: Question, place: str) -> tuple[str, ...]:
     """The ids that a question may have, the first that is free counts: the author's own; that with the superstep, for
-    a node that comes by again after its question was answered; its place."""
+    a node that comes by again, or a subgraph that several nodes run; its place."""
     return (question.id, f"{question.id}@{question.step}", place) if question.id else (place,)
+
+
+_OPERATION = re.compile(r"(\?\d+|[:!].*|#\d+)$")
+
+
+def task_of(place: str) -> str:
+    """The execution of a node in which an operation stands: `2/review#0` of `2/review#0?1` and of `2/review#0:b1:3`."""
+    before, mark, last = place.rpartition("/")
+    return before + mark + _OPERATION.sub("", last)
 
 
 class Unanswered(BaseException):

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...topics.errors import InvalidInput
 from ..answer import Answer
-from .ground import Question, Said, Shape, Snapshot, Task, Unanswered, Writes, names_of
+from .ground import Question, Said, Shape, Snapshot, Task, Unanswered, Writes, names_of, task_of
 from .local_context import LocalContext, LocalHost, mismatch
 from .watching import below
 
@@ -53,16 +53,16 @@ class Memory:
         raise Unanswered(question)
 
     def _name(self, place: str, names: tuple[str, ...]) -> str:
-        """The first of the ids that no answered question of this run has; the place, if another run of the tree has
-        it."""
+        """The first of the ids that no other question of this run has; the place, if another run of the tree has it."""
         used = {name: one for one, name in self.asked.items()}
-        again = names[0] in self.answers and used[names[0]].rpartition("/")[0] != place.rpartition("/")[0]
-        free = next((one for one in names if one not in used), place) if again else names[0]
-        if free in used and _run(used[free]) == _run(place):
+        holder = used.get(names[0])
+        if holder is None or _run(holder) != _run(place):
+            return names[0] if holder is None else place
+        if task_of(holder) == task_of(place):
             raise InvalidInput(
-                f"interrupt id {free!r} is asked twice: add what differs, such as a number", interrupt=free
+                f"interrupt id {names[0]!r} is asked twice: add what differs, such as a number", interrupt=names[0]
             )
-        return place if free in used else free
+        return next((one for one in names if one not in used), place)
 
     def history(self, namespace: str = "") -> list[Snapshot]:
         """All snapshots of a namespace, oldest first, with their ids."""

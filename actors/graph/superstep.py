@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,9 @@ from .watching import Watch, event
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+
+_ERRORS, _ERROR_CHARS = 5, 200
 
 
 class Superstep:
@@ -55,7 +58,7 @@ class Superstep:
         errors, questions = await self._parallel([task for task in tasks if task.key not in found], found)
         if errors:
             raise errors[0] if len(errors) == 1 else BaseExceptionGroup(
-                f"superstep {self._step}: {len(errors)} nodes failed", errors
+                f"superstep {self._step}: {len(errors)} nodes failed: {_named(errors)}", errors
             )  # fmt: skip
         if questions:
             raise Unanswered(*questions)
@@ -201,6 +204,11 @@ class Superstep:
         """Has a child run of the node's agent done; what was sent to the node is the agent's input."""
         given = state if task.number is not None else node.mapping.into(state)
         return node.mapping.out(await context.call(node.part, given))
+
+
+def _named(errors: Sequence[BaseException]) -> str:
+    told = [f"{type(one).__name__}: {one}"[:_ERROR_CHARS] for one in errors[:_ERRORS]]
+    return "; ".join([*told, "…"] if len(errors) > _ERRORS else told)
 
 
 async def _end(jobs: list[asyncio.Task[None]]) -> None:

@@ -162,6 +162,16 @@ async def test_an_id_is_asked_once_in_a_run() -> None:
         await execution.resume(1)
 
 
+async def test_executions_of_one_superstep_that_ask_under_one_id_are_told_apart() -> None:
+    graph = Graph(State)
+    graph.node("ask", lambda state: {"log": interrupt(id="x")}, inline=True).edge("ask", END)
+    graph.branch(START, lambda state: [Send("ask", n) for n in range(3)], ["ask"])
+    execution = graph.execution()
+    names = ["x", "x@1", "1/ask#2?0"]
+    assert await stopped(execution) == names
+    assert (await execution.resume(answers={name: name for name in names}))["log"] == names
+
+
 async def test_a_node_that_comes_by_again_asks_under_an_id_of_that_superstep() -> None:
     graph = Graph(State)
     graph.node("ask", lambda state: {"log": interrupt(id="x")}, inline=True).edge(START, "ask")

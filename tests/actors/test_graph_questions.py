@@ -344,3 +344,35 @@ async def test_a_node_that_comes_by_again_asks_under_an_id_of_that_superstep(
 
 async def asks(all_: Company, run: str, name: str) -> bool:
     return [one.id for one in (await all_.record(run)).interrupts or ()] == [name]
+
+
+def twice() -> Graph[Any]:
+    """Two nodes run one subgraph, which asks by `interrupt` and then by `ctx.interrupt`."""
+    inner = Graph(Talk, name="inner")
+
+    @inner.node
+    async def ask(state: Talk, ctx: Context) -> dict[str, Any]:
+        first = interrupt("first?", id="first")
+        return {"log": f"{first}, {await ctx.interrupt('second?', id='second')}"}
+
+    inner.chain(START, "ask", END)
+    graph = Graph(Talk)
+    for name in ("a", "b"):
+        graph.node(name, inner).chain(START, name, END)
+    return graph
+
+
+async def test_a_subgraph_that_two_nodes_run_at_once_asks_for_each(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus, [twice().agent("twice")]) as all_:
+        run = await all_.submit("twice", {})
+        for names in (["first", "first@1"], ["second", "second@1"]):
+            assert await open_of(all_, run) == names
+            await all_.submitter.resume(run, [Answer(id=name, value=inline(name)) for name in names])
+            await eventually(partial(goes_on, all_, run, names))
+        assert result_of(await all_.ended(run))["log"] == ["first, second", "first@1, second@1"]
+        await clean(bus)
+
+
+async def goes_on(all_: Company, run: str, names: list[str]) -> bool:
+    record = await all_.record(run)
+    return record.terminal or [one.id for one in record.interrupts or ()] not in ([], names)
