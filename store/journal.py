@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..topics.errors import InvalidMessage, Unavailable
-from ..topics.messages import Artifact, Checkpoint, Event, Step
+from ..topics.messages import Answered, Artifact, Checkpoint, Event, Step
 from ..topics.reads import Stored
 from .checkpoints.state import is_checkpoint
 from .effects import Effects
@@ -88,6 +88,8 @@ class Journal:
     """The newest checkpoint of each kind of event (`checkpoint`, `checkpoint@…`) among what was read."""
     heard: int = 0
     """Stream sequence up to which the code has taken what was said to the run."""
+    took: list[Answered] = field(default_factory=list)
+    """Answers that the code has taken before the entries that were read."""
     sequence: int = 0
     """Stream sequence of the last event read, of any kind; 0 for a run without events."""
 

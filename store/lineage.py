@@ -57,6 +57,7 @@ async def load_beginning(log: EventLog, checkpoints: Checkpoints, record: RunRec
         while (saved := await checkpoints.newest(run)) is not None:
             journal = Journal(sequence=saved.since, behind=True, heard=saved.checkpoint.heard)
             journal.origin = before[0].record.id if before else ""
+            journal.took = saved.checkpoint.took if saved.run == record.id else []
             for loaded in before[at:]:
                 await load_journal(log, loaded.record.id, loaded.sequence, journal)
                 journal.emitted.clear()

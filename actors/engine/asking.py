@@ -126,10 +126,11 @@ class Asking:
         self._steps, self._journal, self._writer, self._blobs, self._hold = steps, journal, writer, blobs, hold
         self._record, self._inbox, self._room = record, inbox, room
         self._reader: asyncio.Task[None] | None = None
-        self._given = {answer.id: answer for answer in record.answers or ()}
-        self._open = {one.id: one for one in record.interrupts or ()}
+        known = {one.id for one in record.answered or ()}
+        self._taken = {one.id: one for one in journal.took if one.id not in known}
+        self._given = {answer.id: answer for answer in record.answers or () if answer.id not in self._taken}
+        self._open = {one.id: one for one in record.interrupts or () if one.id not in self._taken}
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
-        self._taken: dict[str, Answered] = {}
         self._adopted: dict[str, Answer] = {}
         self._claimed: dict[str, str] = {}
         """By id: the places of what nodes of a graph ask."""
@@ -167,7 +168,7 @@ class Asking:
         holders = {one.id: one.at for one in self._open.values()} | {one.id: one.place for one in self._given.values()}
         holders |= self._places | self._claimed
         before = next((name for name, at in holders.items() if at == place), None)
-        used = {*holders, *(one.id for one in self._record.answered or ())}
+        used = {*holders, *self._answered_before()}
         again = task_of(holders.get(names[0], "")) == task_of(place)
         if before is not None or again:
             return before if before is not None and before in names else names[0]
@@ -204,7 +205,7 @@ class Asking:
 
     def _answered(self, answer: Answer) -> None:
         """The first answer to an interrupt counts."""
-        if answer.id not in self._given and answer.id not in self._places:
+        if answer.id not in self._given.keys() | self._places.keys() | self._taken.keys():
             self._given[answer.id] = answer
             waiting = self._waiting.get(answer.id)
             if waiting is not None and not waiting.done():
@@ -213,7 +214,7 @@ class Asking:
     def _check(self, place: str, name: str) -> None:
         """Whether this is the interrupt that stands at this place, and the only one of its name."""
         used = self._places.get(name)
-        if used is not None or name in self._waiting or any(one.id == name for one in self._record.answered or ()):
+        if used is not None or name in self._waiting or name in self._answered_before():
             raise InvalidInput(
                 f"interrupt id {name!r} was used at {used or 'another place'} already: each id is asked once in a run; "
                 "add what differs, such as a number",
@@ -223,6 +224,10 @@ class Asking:
         for other, at in [*((one.id, one.at) for one in self._open.values()), *given]:
             if (at == place) != (other == name):
                 raise JournalMismatch(at, f"interrupt {other!r}", f"interrupt {name!r} at {place}")
+
+    def _answered_before(self) -> set[str]:
+        """Ids of answered interrupts, as the record and the last checkpoint remember them."""
+        return {*self._taken, *(one.id for one in self._record.answered or ())}
 
     async def _made(self, place: str, name: str, question: Question) -> Interrupt:
         now = units.now()

@@ -213,7 +213,7 @@ class Attempt:
         asking = Asking(steps, journal, self._writer, self._blobs, self._hold, record, inbox, room)
         memory = Memory(
             checkpoints, self._writer, self._hold, places, record, self._agent, begun.state, lambda: inbox.position,
-            self._blobs,
+            lambda: asking.taken, self._blobs,
         )  # fmt: skip
         self._parts = Parts(
             bus=self._bus,

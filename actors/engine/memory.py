@@ -13,7 +13,7 @@ from ...store.checkpoints import Checkpoints, State
 from ...store.errors import CheckpointMissing
 from ...topics import codec, crash
 from ...topics.errors import InvalidInput
-from ...topics.messages import Checkpoint, RunRecord, encode
+from ...topics.messages import Answered, Checkpoint, RunRecord, encode
 from ..agent import Agent
 from ..migrations import Ages, migrated_raws, planned, unfitting
 from .chain import Chain
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TOOK = 200
+"""So many answers of one attempt are remembered in its checkpoints: as many as in a record."""
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -43,13 +45,14 @@ class Memory:
         agent: Agent[Any],
         begun: State | None,
         heard: Callable[[], int],
+        taken: Callable[[], list[Answered]],
         blobs: Blobs,
     ) -> None:
         self.checkpoints, self.begun = checkpoints, begun
         self.root: DurableGround | None = None
         """Of a run that a graph carries out."""
         self._writer, self._hold, self._places, self._record, self._agent = writer, hold, places, record, agent
-        self._heard, self._blobs = heard, blobs
+        self._heard, self._taken, self._blobs = heard, taken, blobs
         self._edits: dict[str, bytes] = {}
         self._chain: Chain | None = None
         """Of the run's own namespace."""
@@ -168,9 +171,11 @@ class Memory:
     def frame(self, **more: Any) -> Checkpoint:
         """A checkpoint of this attempt, without values."""
         record = self._record
+        took = [] if more.get("ns") else self._taken()[-_TOOK:]
         return Checkpoint(
-            attempt=record.attempt, n=self._writer.number(), agent=record.agent, version=self._agent.version, **more
-        )
+            attempt=record.attempt, n=self._writer.number(), agent=record.agent, version=self._agent.version,
+            took=took, **more,
+        )  # fmt: skip
 
     def _check(self) -> None:
         if not self._places.own:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from .interrupts import Answered
 from .values import VERSION, BlobRef
 
 Source = Literal["input", "loop", "code", "update", "fork", "say"]
@@ -47,6 +48,9 @@ class Checkpoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Journal entries after this sequence are not in the state; 0: those after the checkpoint itself."""
     heard: int = 0
     """Stream sequence up to which the code has taken what was said to the run."""
+    took: list[Answered] = []
+    """The answers that the code had taken and the run's record did not know as taken: an attempt that goes on from here
+    does not read the journal before, and takes none of them again."""
     version: str = ""
     """Version of the agent that wrote it."""
     fingerprint: str = ""
