@@ -36,6 +36,8 @@ class Answers:
         self._at_hand: dict[str, Answer] = {}
         self._open: dict[str, asking.Question] = {}
         self._edits: dict[str, dict[str, Any]] = {}
+        self._jobs: dict[str, asyncio.Task[Given]] = {}
+        """By place: what waits for the answers to open questions."""
 
     async def begin(self) -> None:
         """Gets at hand what earlier attempts have taken, and takes what the record has brought."""
@@ -81,17 +83,28 @@ class Answers:
 
     async def _wait(self) -> None:
         """Waits until one of the open questions is answered, and takes every answer that is there by then."""
-        jobs = {apart(self._parts.asking.ask(place, question)): place for place, question in self._open.items()}
+        self.ask()
+        jobs, self._jobs = self._jobs, {}
         try:
-            await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(jobs.values(), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            done = [job for job in jobs if job.done() and not job.cancelled()]
-            for job in jobs:
+            done = {place: job for place, job in jobs.items() if job.done() and not job.cancelled()}
+            for job in jobs.values():
                 job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
-        for job in done:
-            given = job.result()
-            await self._have(jobs[job], given)
+            await asyncio.gather(*jobs.values(), return_exceptions=True)
+        for place, job in done.items():
+            await self._have(place, job.result())
+
+    def ask(self) -> None:
+        """Asks what is open, whatever else is under way."""
+        for place, question in self._open.items():
+            if place not in self._jobs:
+                self._jobs[place] = apart(self._parts.asking.ask(place, question))
+
+    def close(self) -> None:
+        """Nobody waits for answers any more."""
+        for job in self._jobs.values():
+            job.cancel()
 
 
 async def carried_out(parts: Parts, call: Callable[[], Awaitable[T]]) -> T:
@@ -103,3 +116,6 @@ async def carried_out(parts: Parts, call: Callable[[], Awaitable[T]]) -> T:
         if root is None:
             raise
         return await root.answers.carried_out(call)
+    finally:
+        if parts.memory.root is not None:
+            parts.memory.root.answers.close()

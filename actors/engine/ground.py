@@ -210,11 +210,12 @@ class DurableGround:
 
     async def flush(self) -> None:  # noqa: D102
         self._parts.check()
-        await self._write_held()
-        unwritten, self._unwritten = self._unwritten, []
-        for step, task, writes in unwritten:
-            await self._write_note(step, task, writes)
-        await self._parts.writer.flush()
+        with self._parts.hold.working():
+            await self._write_held()
+            unwritten, self._unwritten = self._unwritten, []
+            for step, task, writes in unwritten:
+                await self._write_note(step, task, writes)
+            await self._parts.writer.flush()
 
     # -- finished tasks of a superstep --------------------------------------------------------------------------
 
@@ -225,7 +226,8 @@ class DurableGround:
         self._notes[task.key] = writes
         if self._durability == "exit":  # it belongs to a state that is not saved yet
             self._unwritten.append((step, task, writes))
-        else:
+            return
+        with self._parts.hold.working():
             await self._write_note(step, task, writes)
 
     async def _write_note(self, step: int, task: Task, writes: Writes) -> None:
@@ -248,6 +250,9 @@ class DurableGround:
     def asked(self, question: Question) -> Answer:  # noqa: D102
         key = self._key(question.step, question.task)
         return self.answers.get(f"{self._prefix}{question.step}/{key}!{question.when}", question)
+
+    def ask(self) -> None:  # noqa: D102
+        self.answers.ask()
 
     async def heard(self, position: int) -> Said | None:  # noqa: D102
         new = [] if self._namespace else await self._parts.inbox.since(position)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -94,17 +94,22 @@ class Memory:
         if type_ is None:
             state.update({name: codec.decode(bytes(raw)) for name, raw in given.items()})
             return
-        known = _read(codec.encode(state))
-        if strange := sorted(set(given) - set(known)):
-            raise InvalidInput(
-                f"the state of agent {self._agent.name!r} has no field {strange[0]!r}: it has {', '.join(known)}"
-            )
+        known = self._known(state, given)
         edited = codec.decode(encode(known | given), type_)
         try:
             for name in given:
                 setattr(state, name, getattr(edited, name))
         except AttributeError:  # frozen: whoever asks for it again has the new one
             self._state = edited
+
+    def _known(self, state: Any, given: Mapping[str, Any]) -> dict[str, msgspec.Raw]:
+        """The fields of a state. Raises InvalidInput for an edit of others."""
+        known = _read(codec.encode(state))
+        if strange := sorted(given.keys() - known.keys()):
+            raise InvalidInput(
+                f"the state of agent {self._agent.name!r} has no field {strange[0]!r}: it has {', '.join(known)}"
+            )
+        return known
 
     def _restored(self) -> Any:
         assert self.begun is not None
@@ -113,11 +118,14 @@ class Memory:
         raws = migrated_raws(self.begun.raws, steps) | self._edits
         raw = b",".join(msgspec.json.encode(name) + b":" + value for name, value in raws.items())
         try:
-            return codec.decode(b"{" + raw + b"}", dict[str, Any] if type_ is None else type_)
+            restored = codec.decode(b"{" + raw + b"}", dict[str, Any] if type_ is None else type_)
         except codec.DecodeError as error:
             if made.version == version:
                 raise
             raise unfitting(self._agent.name, made.version, version, error) from error
+        if type_ is not None and self._edits:
+            self._known(restored, self._edits)
+        return restored
 
     async def save(self, label: str | None) -> str:
         """Saves the state of a code agent, and the place where its code is; gives the checkpoint's id once it is

@@ -193,6 +193,9 @@ class Ground(Protocol):
     def asked(self, question: Question) -> Answer:
         """The answer to a question of the engine itself ("before", "after"). Raises Unanswered."""
 
+    def ask(self) -> None:
+        """A task has ended with a question while others of its superstep are at work: they may be so for long."""
+
     async def heard(self, position: int) -> Said | None:
         """What was said to the run after this position; None: nothing. Only asked by graphs that have an inbox."""
 

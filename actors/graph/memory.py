@@ -167,6 +167,9 @@ class MemoryGround:
     def asked(self, question: Question) -> Answer:  # noqa: D102
         return self._host.answer(f"{self._prefix}{question.step}/{question.task}!{question.when}", question)
 
+    def ask(self) -> None:  # noqa: D102
+        return None
+
     async def heard(self, position: int) -> Said | None:  # noqa: D102
         said = self._memory.said
         return Said(tuple(said[position:]), len(said)) if len(said) > position and not self._namespace else None

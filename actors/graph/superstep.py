@@ -95,6 +95,11 @@ class Superstep:
         """Runs a task. What it wrote is noted unless the superstep is about to be saved."""
         try:
             writes = found[task.key] = await self._task(task)
+        except Unanswered:
+            self._failed = True
+            if self._left > 1:
+                self._ground.ask()
+            raise
         except BaseException:
             self._failed = True
             raise

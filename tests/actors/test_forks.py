@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -340,6 +341,29 @@ async def test_an_edit_that_does_not_fit_the_state_fails_the_fork(settings: Brok
             record = await found.ended((await forked(found, first.id, edit=edit)).run or "")
             assert record.status is Status.FAILED, edit
         assert (await found.record(first.id)).status is Status.COMPLETED
+
+
+@dataclass
+class Noted:
+    word: str = "none"
+
+
+@agent("noting", state=Noted)
+async def noting(ctx: Context, value: Any) -> str:
+    await ctx.checkpoint()
+    return str(ctx.state.word)
+
+
+async def test_an_edit_of_a_field_that_the_state_does_not_have_fails_the_fork_of_a_code_agent(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    async with company(settings, bus, [noting]) as found:
+        first = await found.run("noting", 1)
+        record = await found.ended((await forked(found, first.id, edit={"wrod": "x"})).run or "")
+        assert record.error is not None
+        assert "no field 'wrod': it has word" in record.error.message
+        fork = await found.ended((await forked(found, first.id, edit={"word": "x"})).run or "")
+        assert result_of(fork) == "x"
 
 
 async def test_a_checkpoint_that_was_pruned_is_refused_and_one_that_a_fork_needs_stays(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 import pytest
 
-from callboard.actors.agent import Retry
+from callboard.actors.agent import Retry, agent
 from callboard.actors.answer import InterruptRejected
 from callboard.actors.audit import audit
 from callboard.actors.engine import Context
@@ -376,3 +376,44 @@ async def test_a_subgraph_that_two_nodes_run_at_once_asks_for_each(settings: Bro
 async def goes_on(all_: Company, run: str, names: list[str]) -> bool:
     record = await all_.record(run)
     return record.terminal or [one.id for one in record.interrupts or ()] not in ([], names)
+
+
+@agent("clerk")
+async def clerk(ctx: Context, value: Any) -> str:
+    return str(await ctx.interrupt("clerk?", id="clerk"))
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+async def test_a_question_does_not_wait_for_nodes_beside_it_that_wait_themselves(
+    settings: BrokerSettings, bus: Bus, durability: Durability
+) -> None:
+    done: Counter[str] = Counter()
+    graph = Graph(Talk)
+
+    @graph.node
+    async def held(state: Talk, ctx: Context) -> dict[str, Any]:
+        return {"log": await ctx.interrupt("held?", id="held")}
+
+    @graph.node("asks")
+    def ask(state: Talk) -> dict[str, Any]:
+        done["asks"] += 1
+        return {"log": interrupt("asks?", id="asks")}
+
+    @graph.node
+    async def quick(state: Talk) -> dict[str, Any]:
+        done["quick"] += 1
+        return {"log": "quick"}
+
+    graph.node("child", clerk, takes="text", gives=lambda word: {"log": word})
+    for name in ("held", "asks", "quick", "child"):
+        graph.chain(START, name, END)
+    async with company(settings, bus, [clerk, graph.agent("mixed", durability=durability)]) as all_:
+        run = await all_.submit("mixed", {"text": "x"})
+        assert sorted(await open_of(all_, run)) == ["asks", "held"]
+        await all_.submitter.resume(run, [Answer(id="asks", value=inline("A"))])
+        await eventually(partial(asks, all_, run, "held"))
+        await all_.submitter.resume(run, [Answer(id="held", value=inline("H"))])
+        await all_.submitter.resume(run, [Answer(id="clerk", value=inline("C"))])
+        assert result_of(await all_.ended(run))["log"] == ["H", "A", "quick", "C"]
+        assert done["quick"] == 1 or durability == "exit"
+        await clean(bus)
