@@ -354,6 +354,20 @@ async def noting(ctx: Context, value: Any) -> str:
     return str(ctx.state.word)
 
 
+@agent("careless", state=Noted)
+async def careless(ctx: Context, value: Any) -> None:
+    ctx.state.word = value
+    await ctx.checkpoint()
+
+
+async def test_a_state_that_is_not_of_its_type_is_refused_where_it_is_saved(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus, [careless]) as found:
+        record = await found.run("careless", 7)
+        assert record.error is not None
+        assert "Expected `str`, got `int`" in record.error.message
+        assert (await found.run("careless", "seven")).status is Status.COMPLETED
+
+
 async def test_an_edit_of_a_field_that_the_state_does_not_have_fails_the_fork_of_a_code_agent(
     settings: BrokerSettings, bus: Bus
 ) -> None:
