@@ -10,7 +10,7 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.checkpoints import Checkpoints, State
-from ...store.errors import CheckpointMissing, naming
+from ...store.errors import CheckpointMissing
 from ...topics import codec, crash
 from ...topics.errors import InvalidInput
 from ...topics.messages import Answered, Checkpoint, RunRecord, encode
@@ -200,8 +200,7 @@ class Memory:
     def _fields(self) -> dict[str, msgspec.Raw]:
         raw, type_ = codec.encode(self.state), self._agent.state_type
         if type_ is not None:
-            with naming(f"the state of agent {self._agent.name!r}", self._record.id):
-                codec.decode(raw, type_)  # or no later attempt could read it
+            codec.decode(raw, type_)  # or no later attempt could read it
         try:
             return _read(raw)
         except msgspec.MsgspecError as error:
