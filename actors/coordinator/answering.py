@@ -94,7 +94,8 @@ def status_of(interrupts: Iterable[Interrupt]) -> Status:
 
 
 def resume(record: RunRecord, command: Resume, now: datetime) -> Decision:
-    """Answers to open interrupts: all of them, or none. `later`: a worker holds the run, which has to be told."""
+    """Answers to open interrupts: all of them, or none. `later`: a worker holds the run, which has to be told; or the
+    run has moved on since it was looked at, and may have been told something meanwhile."""
     fresh: list[Answer] = []
     for answer in command.answers:
         known = remembered(record, answer.id)
@@ -105,7 +106,7 @@ def resume(record: RunRecord, command: Resume, now: datetime) -> Decision:
         fresh.append(answer)
     if not fresh:
         return APPLIED
-    if record.status is Status.RUNNING:
+    if record.status is Status.RUNNING or command.rev not in (0, record.rev):
         return LATER
     return _answered(record, fresh, now) if record.status in (*ASKING, Status.QUEUED) else REFUSED
 
@@ -138,7 +139,7 @@ def next_due(record: RunRecord) -> datetime | None:
 
 
 def _due(record: RunRecord, command: InterruptDue, now: datetime) -> Decision:
-    if record.status not in ASKING:
+    if record.status not in ASKING or command.rev not in (0, record.rev):
         return STALE
     moment = max(command.due, now) if command.due else now
     expired = [one for one in record.interrupts or () if one.expires_at is not None and one.expires_at <= moment]

@@ -27,7 +27,6 @@ from .run_commands import (
     Due,
     End,
     Fail,
-    InterruptDue,
     Lost,
     Reconcile,
     Redispatch,
@@ -225,7 +224,7 @@ class Commands:
         return await self._soft(command.run, Due(command.dispatch))
 
     async def _interrupt_due(self, command: Command) -> RunRecord | None:
-        return await self._soft(command.run, InterruptDue(command.due))
+        return await self._carrier.interrupts.due(command.run, command.due)
 
     async def _wake(self, command: Command) -> RunRecord | None:
         return await self._soft(command.run, Wake(command.reason or "its timer fired"))
@@ -270,7 +269,7 @@ class Commands:
             case Status.RUNNING | Status.CANCEL_REQUESTED:
                 await self._sweep_running(record)
             case Status.INPUT_REQUIRED | Status.AUTH_REQUIRED if (due := next_due(record)) is not None:
-                await self._soft(record.id, InterruptDue(min(due, units.now())))
+                await self._carrier.interrupts.due(record.id, min(due, units.now()))
                 await self.settle(record.id)
             case _:
                 await self._carrier.settle(loaded)

@@ -7,6 +7,7 @@ schema before it is accepted, and all answers of a command are held against thei
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from ...topics.errors import (
     InvalidAnswer,
     InvalidInput,
     NotFound,
+    Unavailable,
 )
 from ...topics.messages import (
     ASKED,
@@ -40,9 +42,10 @@ from ...topics.messages import (
 from ...topics.subjects import require_token
 from .answering import agents_asked, remembered
 from .ledger import Ledger
-from .run_commands import Escalate, Resume, Unanswered
+from .run_commands import Escalate, InterruptDue, Resume, Unanswered
 from .words import Words
 
+_TRIES = 12
 _MOST_ANSWERS = 1000
 _OPEN_TOLD = 50
 _COMMENT_CHARS = 4000
@@ -142,19 +145,42 @@ class Interrupts:
             raise _invalid(record, answer, "its value is not what was asked for: " + "; ".join(faults), faults)
 
     async def _apply(self, before: RunRecord, answers: list[Answer]) -> None:
-        run = before.id
-        applied = await self._ledger.apply(run, Resume(answers))
+        recorded = await self._recorded(before.id, answers)
+        if recorded is None:
+            return
+        crash.point("coordinator.after-resume")
+        await self._settle(recorded)
+        await self._stop_agents(before, {answer.id: answer.by for answer in answers})
+
+    async def _recorded(self, run: str, answers: list[Answer]) -> Loaded | None:
+        """The run whose record has the answers; None when its worker has been told them instead. What was said to an
+        earlier worker came before them. Raises as `resume` does."""
+        for _ in range(_TRIES):
+            looked = await self._words.look(run)
+            if looked is None:
+                raise NotFound(f"there is no run {run}", run=run)
+            applied = await self._ledger.apply(run, Resume(answers, looked.record.rev))
+            if applied.loaded is None:
+                raise NotFound(f"there is no run {run}", run=run)
+            if applied.verdict == "refused":
+                raise _refused(applied.loaded.record, answers)
+            if applied.verdict != "later":
+                return applied.loaded
+            if applied.loaded.record.status is Status.RUNNING and await self._words.answer(run, answers):
+                return None
+        raise Unavailable(f"run {run} could not be told: its state does not settle; try again", run=run)
+
+    async def due(self, run: str, due: datetime | None) -> RunRecord | None:
+        """The time of an interrupt is over, unless it was answered before: also by what was said and is not looked at
+        yet."""
+        looked = await self._words.look(run)
+        if looked is None:
+            return None
+        applied = await self._ledger.apply(run, InterruptDue(due, looked.record.rev))
         if applied.loaded is None:
-            raise NotFound(f"there is no run {run}", run=run)
-        record = applied.loaded.record
-        if applied.verdict == "later":
-            await self._words.answer(run, answers)
-        elif applied.verdict == "refused":
-            raise _refused(record, answers)
-        else:
-            crash.point("coordinator.after-resume")
-            await self._settle(applied.loaded)
-            await self._stop_agents(before, {answer.id: answer.by for answer in answers})
+            return None
+        await self._settle(applied.loaded)
+        return applied.loaded.record
 
     # -- escalation ---------------------------------------------------------------------------------------------
 

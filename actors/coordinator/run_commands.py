@@ -63,15 +63,19 @@ class Fail(Struct, frozen=True):
 
 
 class Resume(Struct, frozen=True):
-    """Accepted answers to interrupts of the run."""
+    """Accepted answers to interrupts of the run. `rev`: the state that whoever says so has looked at, with what had
+    been said to the run by then; 0: none in particular."""
 
     answers: list[Answer]
+    rev: int = 0
 
 
 class InterruptDue(Struct, frozen=True):
-    """The time of an interrupt is over, or that of an escalation. `due`: which moment the timer was set to."""
+    """The time of an interrupt is over, or that of an escalation. `due`: which moment the timer was set to. `rev`: as
+    of Resume."""
 
     due: datetime | None = None
+    rev: int = 0
 
 
 class Escalate(Struct, frozen=True):

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...store.log import EventLog, Loaded
+from ...store.words import Spoken
 from ...store.words import Words as Log
 from ...topics import crash, units
 from ...topics.bus import Bus
@@ -54,32 +55,37 @@ class Words:
         if len(key) > _KEY_CHARS or not key.isprintable():
             raise InvalidInput(f"the key of a message has 1 to {_KEY_CHARS} printable characters", run=command.run)
         word = Word(key=key, at=units.now(), by=command.by or None, content=command.value or NOTHING)
-        loaded, _ = await self._said(command.run, word)
-        return loaded.record
+        said = await self._said(command.run, word)
+        assert said is not None
+        return said[0].record
 
-    async def answer(self, run: str, answers: Sequence[Answer]) -> Loaded:
-        """Accepted answers to a run that a worker holds: the first answer to an interrupt counts. Raises
-        InterruptAnswered."""
-        loaded: Loaded | None = None
+    async def answer(self, run: str, answers: Sequence[Answer]) -> bool:
+        """Accepted answers to a run that a worker holds: the first answer to an interrupt counts. False when no worker
+        holds it any more, or it has been answered in its record: that decides then. Raises InterruptAnswered."""
         for answer in answers:
             word = Word(key=f"{answer.key or new_token()}/{answer.id}", at=units.now(), answer=answer)
-            loaded, sequence = await self._said(run, word)
-            for other in await self._log.of(run, sequence):
+            said = await self._said(run, word)
+            if said is None:
+                return False
+            for other in await self._log.of(run, said[1]):
                 if other.word.answer is not None and other.word.answer.id == answer.id:
                     if not other.word.answer.mark.same(answer.mark):
                         raise InterruptAnswered(
                             f"interrupt {answer.id!r} of run {run} was answered before", run=run, interrupt=answer.id
                         )
                     break
-        assert loaded is not None
-        return loaded
+        return True
 
-    async def _said(self, run: str, word: Word) -> tuple[Loaded, int]:
-        """The run, and the sequence under which its log has the word now."""
+    async def _said(self, run: str, word: Word) -> tuple[Loaded, int] | None:
+        """The run, and the sequence under which its log has the word now. None for an answer that is not to be said:
+        said and recorded answers have one order only because none is said but to a worker, under the state that it
+        works in, and none recorded but by a later state, when what was said before has been looked at."""
         for _ in range(_TRIES):
             loaded = await self._ledger.load(run)
             self._require_live(run, loaded)
             assert loaded is not None
+            if word.answer is not None and not _by_word(loaded.record, word.answer):
+                return None
             before = await self._log.of(run)
             sequence = next((one.sequence for one in before if _same(one.word, word)), 0)
             if not sequence:
@@ -115,20 +121,31 @@ class Words:
     async def look(self, run: str) -> Loaded | None:
         """Takes into the record, or wakes the run for, what was said since its last attempt has read it."""
         loaded = await self._ledger.load(run)
-        if loaded is None or loaded.record.status not in (Status.WAITING, *ASKING):
+        if loaded is None or loaded.record.status not in (Status.QUEUED, Status.WAITING, *ASKING):
             return loaded
         record = loaded.record
-        found = [one.word for one in await self._log.of(run, after=record.heard)]
-        answers = _open_answers(record, [one.answer for one in found if one.answer is not None])
+        if record.status is Status.QUEUED and not record.interrupts:
+            return loaded
+        found = await self._log.of(run)  # an answer may be older than a message that was heard
+        answers = _open_answers(record, [one.word.answer for one in found if one.word.answer is not None])
         if answers:
-            applied = await self._ledger.apply(run, Resume(answers))
-        elif record.hears and any(one.answer is None for one in found):
+            applied = await self._ledger.apply(run, Resume(answers, record.rev))
+        elif record.hears and record.status is not Status.QUEUED and any(_unheard(record, one) for one in found):
             applied = await self._ledger.apply(run, Wake("a message has come"))
         else:
             return loaded
         if applied.verdict == "changed" and applied.loaded is not None:
             await self._settle(applied.loaded)
         return applied.loaded
+
+
+def _unheard(record: RunRecord, spoken: Spoken) -> bool:
+    return spoken.word.answer is None and spoken.sequence > record.heard
+
+
+def _by_word(record: RunRecord, answer: Answer) -> bool:
+    """Whether an answer reaches the run as a word to its worker."""
+    return record.status is Status.RUNNING and remembered(record, answer.id) is None
 
 
 def _name(run: str, word: Word) -> str:

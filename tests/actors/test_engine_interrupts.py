@@ -30,7 +30,7 @@ from callboard.topics.errors import (
     InvalidAnswer,
     InvalidInput,
 )
-from callboard.topics.messages import Answer, Command, Interrupt, Payload, RunRecord, Status, encode
+from callboard.topics.messages import Answer, Command, Interrupt, Payload, RunRecord, Status, Word, encode
 from tests.actors.company import Company, company, eventually, result_of
 from tests.support import invariants
 
@@ -429,8 +429,38 @@ async def test_an_answer_that_was_meant_for_a_worker_which_has_just_ended_reache
         answers = [
             Answer(id=one.id, value=inline(1), place=one.at, at=record.updated_at) for one in record.interrupts or ()
         ]
-        await words.answer(run, answers)
+        assert await words.answer(run, answers) is False  # no worker holds it any more: its record decides
+        await troupe.members[0].actor._carrier.interrupts._recorded(run, answers)
+        await words.look(run)
+        await troupe.members[0].actor._commands.settle(run)
         assert result_of(await troupe.ended(run)) == [["left", 1, "left"], ["right", 1, "right"]]
+        await invariants.check(bus, [run])
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["asks", "queued"])
+async def test_an_answer_said_to_a_worker_that_did_not_take_it_comes_before_later_ones(
+    settings: BrokerSettings, bus: Bus, queued: bool
+) -> None:
+    """It stands in the log, under a state of before, and the record does not have it yet."""
+    async with company(settings, bus, AGENTS, lease_s=20.0, patience_s=0.2) as troupe:
+        run = await troupe.submit("pair")
+        record = await asking(troupe, run)
+        if queued:
+            await troupe.members[1].stop()
+            await troupe.submitter.resume(run, [Answer(id="right", value=inline(2))])
+        place = next(one.at for one in record.interrupts or () if one.id == "left")
+        said = Answer(id="left", value=inline(1), place=place, at=record.updated_at)
+        loaded = await troupe.log.require(run)
+        word = Word(key="k/left", at=record.updated_at, answer=said)
+        await troupe.log.append(run, "said", encode(word), loaded.sequence)
+        with pytest.raises(InterruptAnswered):
+            await troupe.submitter.resume(run, [Answer(id="left", value=inline(7))])
+        await troupe.submitter.resume(run, [Answer(id="left", value=inline(1))])
+        if queued:
+            await troupe.worker(*AGENTS)
+        else:
+            await troupe.submitter.resume(run, [Answer(id="right", value=inline(2))])
+        assert result_of(await troupe.ended(run)) == [["left", 1, "left"], ["right", 2, "right"]]
         await invariants.check(bus, [run])
 
 
