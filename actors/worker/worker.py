@@ -93,6 +93,7 @@ class AgentWorker(Actor):
         self._pullers: list[Puller] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[str, Attempt] = {}
+        self._ends: dict[str, asyncio.Future[bool]] = {}
         self._lookout = Lookout(bus, self._running, lease_s)
         self._draining = False
 
@@ -262,6 +263,9 @@ class AgentWorker(Actor):
         if record is None:
             return False
         crash.point("worker.after-claim")
+        before = self._running.get(record.id)
+        if before is not None and before.record.attempt == record.attempt:
+            return await self._ends[record.id]  # a broker that was killed has forgotten who has the message
         attempt = Attempt(
             self._bus,
             self._blobs,
@@ -276,14 +280,23 @@ class AgentWorker(Actor):
             patience_s=self._patience_s,
             worker=self.worker,
         )
-        if (before := self._running.get(record.id)) is not None:
+        if before is not None:
             before.interrupt("lost")  # it came back to the worker that had lost it
         self._running[record.id] = attempt
+        end = self._ends[record.id] = asyncio.get_running_loop().create_future()
+        taken = False
         try:
-            outcome = await attempt.execute()
+            taken = await self._ended(attempt)
         finally:
+            end.set_result(taken)
             if self._running.get(record.id) is attempt:
-                del self._running[record.id]
+                del self._running[record.id], self._ends[record.id]
+        return taken
+
+    async def _ended(self, attempt: Attempt) -> bool:
+        """Executes an attempt and hands its outcome in; whether the run has taken it."""
+        record = attempt.record
+        outcome = await attempt.execute()
         if outcome is None:
             return False
         crash.point("worker.before-hand-in", outcome.kind)

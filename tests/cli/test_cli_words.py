@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_shown_as_such(kind: str, data: bytes) -> None:
 
 
 def test_kinds_of_the_future_are_shown_as_they_are() -> None:
-    [item] = Reader().items(_stored(1, "checkpoint", b'{"a":1}'))
+    [item] = Reader().items(_stored(1, "prophecy", b'{"a":1}'))
     assert describe(item) == (None, '{"a":1}')
     assert msgspec.json.decode(msgspec.json.encode(item))["data"] == {"a": 1}
 
@@ -259,7 +259,7 @@ def test_targets(text: str, module: str, agent: str | None) -> None:
         ("missing.deeper", "there is no module 'missing.deeper'"),
         ("words_agents.deeper", "there is no module 'words_agents.deeper'"),
         ("not a name", "is not the name of a module"),
-        ("words_agents.py:other", "it has Listener, failing, family, greeter, sleeper"),
+        ("words_agents.py:other", "it has Listener, collector, failing, family, greeter, patient, sleeper"),
         ("words_empty.py", "has no agents or actors"),
         ("words_exits.py", "SystemExit: 3"),
     ],

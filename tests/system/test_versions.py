@@ -30,11 +30,11 @@ def cli(whole: System, *words: str) -> str:
 
 
 async def versions(whole: System) -> list[tuple[str, bool, int, int]]:
-    """Of agent `keeper`, as `callboard agents` shows them: version, whether it is current, workers, pinned runs."""
+    """Of agent `custodian`, as `callboard agents` shows them: version, whether it is current, workers, pinned runs."""
     text = await asyncio.to_thread(cli, whole, "agents", "--json")
     shown = [msgspec.json.decode(line) for line in text.splitlines()]
-    (keeper,) = [one for one in shown if one["name"] == "keeper"]
-    return [(one["version"], one["current"], len(one["workers"]), one["pinned"]) for one in keeper["versions"]]
+    (custodian,) = [one for one in shown if one["name"] == "custodian"]
+    return [(one["version"], one["current"], len(one["workers"]), one["pinned"]) for one in custodian["versions"]]
 
 
 async def until(whole: System, run: str, accept: Callable[[RunRecord], bool], within_s: float = 30) -> RunRecord:
@@ -66,7 +66,7 @@ async def test_a_rolling_deploy(nats: ServerProcess, tmp_path: Path) -> None:
         whole.start("coordinator", CALLBOARD_UNSERVED_AFTER_S="1")
         old = whole.start("worker", MODULE, AGENT_VERSION="1")
         await whole.ready()
-        pinned = await whole.submit("keeper", True)
+        pinned = await whole.submit("custodian", True)
         asked = await whole.submit("review", {})
         await until(whole, asked, lambda record: record.status is Status.INPUT_REQUIRED)
         await until(whole, pinned, lambda record: record.status is Status.INPUT_REQUIRED)
@@ -74,7 +74,7 @@ async def test_a_rolling_deploy(nats: ServerProcess, tmp_path: Path) -> None:
         whole.start("worker", MODULE, AGENT_VERSION="2")
         await whole.ready(1, 2)
         assert await versions(whole) == [("2", True, 1, 0), ("1", False, 1, 1)]
-        assert result(await whole.finished(await whole.submit("keeper", False))) == "2"
+        assert result(await whole.finished(await whole.submit("custodian", False))) == "2"
 
         whole.kill(old)
         record = await answered(whole, asked, "yes")
@@ -82,9 +82,9 @@ async def test_a_rolling_deploy(nats: ServerProcess, tmp_path: Path) -> None:
         assert (record.version, record.pin) == ("2", False)
 
         await tell(whole, pinned, "go")
-        waits = await until(whole, pinned, lambda one: "no worker has agent 'keeper'" in (one.reason or ""))
+        waits = await until(whole, pinned, lambda one: "no worker has agent 'custodian'" in (one.reason or ""))
         assert (waits.status, waits.version) == (Status.QUEUED, "1")
-        assert "queue:keeper@1" in await asyncio.to_thread(cli, whole, "attention")
+        assert "queue:custodian@1" in await asyncio.to_thread(cli, whole, "attention")
 
         forked = (await asyncio.to_thread(cli, whole, "fork", asked, "--checkpoint", await first(whole, asked))).strip()
         again = await answered(whole, forked, "no")
@@ -94,7 +94,7 @@ async def test_a_rolling_deploy(nats: ServerProcess, tmp_path: Path) -> None:
 
         whole.start("worker", MODULE, AGENT_VERSION="1")
         assert result(await whole.finished(pinned)) == "1"
-        assert result(await whole.finished(await whole.submit("keeper", False))) == "2"
+        assert result(await whole.finished(await whole.submit("custodian", False))) == "2"
         assert await versions(whole) == [("2", True, 1, 0), ("1", False, 1, 0)]
 
 

@@ -10,8 +10,8 @@ from callboard import END, START, Context, Graph, Was, agent, append, interrupt,
 VERSION = os.environ.get("AGENT_VERSION", "1")
 
 
-@agent("keeper", version=VERSION, pin=True)
-async def keeper(ctx: Context, waits: bool) -> str:
+@agent("custodian", version=VERSION, pin=True)
+async def custodian(ctx: Context, waits: bool) -> str:
     """Waits to be told to go on, and says which version does so."""
     if waits:
         await ctx.interrupt("go on?", id="go", returns=str)
