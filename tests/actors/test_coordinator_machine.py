@@ -55,7 +55,7 @@ LIKED: dict[str, Callable[[Run], bool]] = {
 }
 SEEDS = st.integers(0, 2**32 - 1)
 FAR_S = 7200.0
-REST_S = 5.0
+REST_S = 20.0
 OVER = ("worker", "dispatch")
 """Of a run that has ended these do not matter: one that was replaced may have had its turn for a moment, or not."""
 COMPARED = ("status", "attempt", "dispatch", "epoch", "failures", "losses", "worker")
