@@ -71,8 +71,12 @@ async def test_what_a_stalled_attempt_does_when_it_comes_back(nats: ServerProces
         for kind in set(BEGINNINGS) - {"effect"}:
             words = f"run {runs[kind]} has moved on while its lease was in doubt"
             await eventually(lambda words=words: words in whole.log(old), 5, whole.logs)  # type: ignore[misc]
-        coordinator = [one for one in await beats(whole) if "coordinator" in one["actors"]]
-        assert coordinator[0].get("refused") == {"outcome": 1}
+
+        async def told() -> bool:
+            coordinator = [one for one in await beats(whole) if "coordinator" in one["actors"]]
+            return coordinator[0].get("refused") == {"outcome": 1}
+
+        await eventually(told, 10, whole.logs)
         await asyncio.sleep(0.5)  # longer than anything that had begun would need to leave its line
         assert sorted(whole.effects()) == before, "nothing was begun"
         for run in runs.values():
