@@ -23,8 +23,8 @@ from callboard.topics.messages import Answer, Payload, RunRecord, Status
 from tests.support import invariants
 from tests.support.system import System, free_port, result, system
 
-DEATH_S = 40.0
-END_S = 60.0
+DEATH_S = 60.0
+END_S = 110.0
 CONCURRENCY = 2
 JOB = {"steps": 2, "seconds": 0.05}
 LONG = {"steps": 200, "seconds": 0.1}

@@ -20,7 +20,7 @@ from callboard.runtime.nats_server import ServerProcess
 from callboard.topics.crash import POINTS
 from tests.system import crash_scenes
 
-AT_ONCE = 4
+AT_ONCE = 3
 ROOT = Path(__file__).parents[2]
 
 
@@ -74,7 +74,7 @@ def stage(
 @pytest.mark.system
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_dies_at(point: str, stage: Stage) -> None:
-    stage.plays[point].result(110)
+    stage.plays[point].result(175)
 
 
 def test_every_point_stands_in_the_code_and_has_a_scene() -> None:
