@@ -74,6 +74,7 @@ async def test_many_runs_with_inputs_at_the_limit(settings: BrokerSettings, bus:
             assert record.losses == 0
 
 
+@pytest.mark.proof
 async def test_wide_fan_out_of_large_children(settings: BrokerSettings, bus: Bus) -> None:
     """A request holds few of them, an answer few of their results."""
 
