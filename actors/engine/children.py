@@ -231,6 +231,7 @@ class Children:
                     return reply.children
                 if not reply.error.retryable:
                     raise error_from_code(reply.error.code, reply.error.message, reply.error.details)
+                log.info("children of %s are asked for again: %s", record.id, reply.error.message)
             await asyncio.sleep(pause)
             pause, again = min(pause * 2, _PAUSE_MAX_S), True
 
