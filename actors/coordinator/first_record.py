@@ -45,20 +45,8 @@ def of_sibling(
     first: RunRecord, run: str, agent: str, info: AgentInfo | None, trace: str | None, now: datetime
 ) -> RunRecord:
     """The run of a further agent that serves the topic of a task, whose run is `first`."""
-    return _new(
-        run,
-        agent,
-        first.input,
-        info,
-        now,
-        topic=first.topic,
-        thread=first.thread,
-        metadata=first.metadata,
-        key=first.key,
-        fingerprint=first.fingerprint,
-        trace=trace,
-        deadline_at=first.deadline_at,
-        priority=first.priority,
+    return _like(
+        first, run, agent, info, trace, now, key=first.key, fingerprint=first.fingerprint, deadline_at=first.deadline_at
     )
 
 
@@ -82,39 +70,35 @@ def of_child(parent: RunRecord, child: ChildRequest, info: AgentInfo | None, now
 
 def of_retry(before: RunRecord, run: str, info: AgentInfo | None, trace: str | None, now: datetime) -> RunRecord:
     """The run that takes up `before`, which has ended without a result: on the same version, if that was pinned."""
-    record = _new(
-        run,
-        before.agent,
-        before.input,
-        info,
-        now,
-        topic=before.topic,
-        thread=before.thread,
-        metadata=before.metadata,
-        reason=f"retries run {before.id}",
-        trace=trace,
-        retry=before.retry,
-        timeout_s=before.timeout_s,
-        priority=before.priority,
+    reason = f"retries run {before.id}"
+    record = _like(
+        before, run, before.agent, info, trace, now, reason=reason, retry=before.retry, timeout_s=before.timeout_s
     )
     return replace(record, version=before.version, pin=True) if before.pin else record
 
 
 def of_successor(before: RunRecord, run: str, info: AgentInfo | None, trace: str | None, now: datetime) -> RunRecord:
     """The run that starts from the input of `before` in its place, on the terms and the version of today."""
+    reason = f"starts in the place of run {before.id}, whose checkpoint has no migration"
+    return _like(before, run, before.agent, info, trace, now, reason=reason, successor_of=before.id)
+
+
+def _like(
+    other: RunRecord, run: str, agent: str, info: AgentInfo | None, trace: str | None, now: datetime, **more: Any
+) -> RunRecord:
+    """A run of the same task as another one."""
     return _new(
         run,
-        before.agent,
-        before.input,
+        agent,
+        other.input,
         info,
         now,
-        topic=before.topic,
-        thread=before.thread,
-        metadata=before.metadata,
-        reason=f"starts in the place of run {before.id}, whose checkpoint has no migration",
-        successor_of=before.id,
+        topic=other.topic,
+        thread=other.thread,
+        metadata=other.metadata,
         trace=trace,
-        priority=before.priority,
+        priority=other.priority,
+        **more,
     )
 
 
