@@ -296,7 +296,7 @@ def child_state(record: RunRecord, room: int) -> ChildState:
         run=record.id, status=record.status, agent=record.agent, result=record.result, error=record.error
     )
     if len(encode(state)) > room:
-        return ChildState(run=record.id, status=Status.RUNNING, agent=record.agent)
+        return ChildState(run=record.id, status=Status.RUNNING, agent=record.agent, ended=True)
     return state
 
 

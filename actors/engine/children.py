@@ -133,7 +133,9 @@ class Children:
             self._starter = apart(self._start_all())
         with self._hold.working():  # suspended now, the run would wake before all of its children are started
             state = await future
-        if state.status in TERMINAL:
+        if state.ended:
+            self._named.add(state.run)
+        elif state.status in TERMINAL:
             self._ended[state.run] = state
         return state
 
@@ -153,7 +155,7 @@ class Children:
         if self._looker is None:
             self._looker = apart(self._look())
         if run in self._named:
-            self._told.set()
+            self._look_soon()
         own = root_of(run) == self._record.root  # a child that the retried run has left behind wakes nobody here
         with self._hold.for_child(group, run) if own else self._hold.working():
             return await asyncio.shield(future)
@@ -164,7 +166,7 @@ class Children:
             self._named.update(self._waiting)
         elif child not in self._ended:
             self._named.add(child)
-        self._told.set()
+        self._look_soon()
 
     async def close(self) -> None:
         """Ends the tasks of this attempt.
@@ -237,19 +239,26 @@ class Children:
 
     # -- wait ---------------------------------------------------------------------------------------------------
 
+    def _look_soon(self) -> None:
+        """An attempt that was let go of before the look would be woken at once, and be no further than this one."""
+        if self._looker is not None:
+            self._told.set()
+            self._hold.news = True
+
     async def _look(self) -> None:
         """Reads the children of which it was said that they have ended, and now and then all that are waited for."""
         while True:
-            timed_out = False
             try:
                 async with asyncio.timeout(_LOOK_S):
                     await self._told.wait()
             except TimeoutError:
-                timed_out = True
+                pass
+            told = self._told.is_set()
             self._told.clear()
-            pending = [run for run in self._waiting if timed_out or run in self._named]
+            pending = [run for run in self._waiting if run in self._named or not told]
             if pending:
                 await self._read(pending)
+            self._hold.news = self._told.is_set()
 
     async def _read(self, pending: list[str]) -> None:
         try:

@@ -52,6 +52,8 @@ class Hold:
         """The interrupts that are open, in the order in which they were asked."""
         self.hearing = 0
         """How many of the code's branches wait for a message."""
+        self.news = False
+        """Something that is waited for may have ended: it is looked at before the attempt is let go of."""
         self._working = 0
         self._units: set[_Unit] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -171,7 +173,7 @@ class Hold:
 
     @property
     def _active(self) -> bool:
-        return self._working > 0 or any(not unit.waiting for unit in self._units)
+        return self.news or self._working > 0 or any(not unit.waiting for unit in self._units)
 
     @property
     def _pending(self) -> bool:

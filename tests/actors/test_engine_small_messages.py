@@ -74,15 +74,17 @@ async def test_many_runs_with_inputs_at_the_limit(settings: BrokerSettings, bus:
             assert record.losses == 0
 
 
-@pytest.mark.proof
 async def test_wide_fan_out_of_large_children(settings: BrokerSettings, bus: Bus) -> None:
-    """A request holds few of them, an answer few of their results."""
+    """A request holds few of them, an answer few of their results. However short the worker's patience is, an attempt
+    reads what has ended before it is let go of: else it would be woken at once, time and again."""
 
     @agent("wide")
     async def wide(ctx: Context, size: int) -> int:
         parts = await ctx.gather(*(ctx.call(leaf, "x" * size) for _ in range(40)))
         return sum(len(part) for part in parts)
 
-    async with company(settings, bus, [wide, leaf], concurrency=32, patience_s=0.1) as all_:
+    async with company(settings, bus, [wide, leaf], concurrency=32, patience_s=0.0) as all_:
         size = bus.inline_limit - 200
-        assert result_of(await all_.run("wide", size, within_s=60)) == 40 * size
+        record = await all_.run("wide", size, within_s=60)
+        assert result_of(record) == 40 * size
+        assert record.attempt < 10

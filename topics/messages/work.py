@@ -153,13 +153,16 @@ class ChildrenRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class ChildState(Struct, frozen=True, omit_defaults=True):
-    """What a parent needs to know of a child."""
+    """What a parent needs to know of a child.
+
+    `ended`: its outcome didn't fit beside the others; the parent reads it from the child's record."""
 
     run: str
     status: Status
     agent: str = ""
     result: Payload | None = None
     error: ErrorInfo | None = None
+    ended: bool = False
 
 
 class ChildrenReply(Struct, frozen=True, omit_defaults=True):
