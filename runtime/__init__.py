@@ -5,10 +5,26 @@ keeps work messages from a thread of its own; `process` runs a main function unt
 broker as a child process.
 """
 
-from .config import RuntimeSettings
-from .host import Host
-from .lease import LeaseKeeper
-from .nats_server import EmbeddedServer
-from .process import run_process
+from typing import TYPE_CHECKING
+
+from ..topics.lazy import lazy as _lazy
+
+if TYPE_CHECKING:
+    from .config import RuntimeSettings
+    from .host import Host
+    from .lease import LeaseKeeper
+    from .nats_server import EmbeddedServer
+    from .process import run_process
 
 __all__ = ["EmbeddedServer", "Host", "LeaseKeeper", "RuntimeSettings", "run_process"]
+
+__getattr__, __dir__ = _lazy(
+    __name__,
+    {
+        ".config": "RuntimeSettings",
+        ".host": "Host",
+        ".lease": "LeaseKeeper",
+        ".nats_server": "EmbeddedServer",
+        ".process": "run_process",
+    },
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from typing import TYPE_CHECKING
 
 from ...store.deadletters import DeadLetters
 from ...store.errors import info_of
@@ -17,7 +18,9 @@ from ...topics.units import nanoseconds
 from ..errors import WebhookFailed
 from .config import WebhookSettings
 from .fanout import DEAD_KIND
-from .sender import Answer, Sender
+
+if TYPE_CHECKING:
+    from .sender import Answer, Sender
 
 log = logging.getLogger(__name__)
 

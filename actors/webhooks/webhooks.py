@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from ...store.deadletters import DeadLetters
 from ...store.webhooks import FRESH_S, Webhooks
@@ -15,7 +16,9 @@ from ..context import ActorContext
 from .config import WebhookSettings
 from .deliverer import Deliverer
 from .fanout import Fanout
-from .sender import Sender
+
+if TYPE_CHECKING:
+    from .sender import Sender
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +29,7 @@ class WebhookActor(Actor):
     def __init__(self, bus: Bus, settings: WebhookSettings | None = None) -> None:
         self._bus, self._settings = bus, settings or WebhookSettings()
         self._fanout = Fanout(bus, Webhooks(bus))
-        self._sender = Sender(self._settings)
+        self._sender: Sender | None = None
         self._dead = DeadLetters(bus)
         self._deliverers: dict[str, Deliverer] = {}
         self._stopping = False
@@ -52,7 +55,8 @@ class WebhookActor(Actor):
         await self._fanout.stop()
         for one in self._deliverers.values():
             await one.abandon()
-        await self._sender.close()
+        if self._sender is not None:
+            await self._sender.close()
 
     async def _watch(self) -> None:
         while True:
@@ -78,6 +82,16 @@ class WebhookActor(Actor):
             if known is not None:
                 known.webhook = webhook
                 continue
+            if self._sender is None:
+                self._sender = await asyncio.to_thread(_sender, self._settings)
             deliverer = Deliverer(self._bus, webhook, self._sender, self._dead, self._settings)
             await deliverer.start()
             self._deliverers[name] = deliverer
+
+
+def _sender(settings: WebhookSettings) -> Sender:
+    """Made for the first webhook, beside the loop: the HTTP client takes a while to load, and most installations have
+    no use for it."""
+    from .sender import Sender
+
+    return Sender(settings)

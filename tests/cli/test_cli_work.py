@@ -334,12 +334,22 @@ async def _drift(url: str, stream: str, **changed: int) -> None:
     await client.close()
 
 
-def test_reading_commands_bring_only_what_they_need(installation: Installation) -> None:
-    """That is what makes them start fast: nothing of the roles, of HTTP, of schemas, of telemetry is imported."""
-    words = [sys.executable, "-X", "importtime", "-m", "callboard.cli", "runs", "ls", "-n", "1"]
+def imported_by(installation: Installation, *command: str) -> set[str]:
+    words = [sys.executable, "-X", "importtime", "-m", "callboard.cli", *command]
     done = subprocess.run(words, cwd=installation.folder, env=installation.env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+def test_help_brings_neither_the_connection_nor_the_settings(installation: Installation) -> None:
+    imported = imported_by(installation, "--help")
+    assert "callboard.cli.app" in imported
+    assert not sorted(name for name in imported if name.startswith(("nats", "pydantic", "callboard.topics.bus")))
+
+
+def test_reading_commands_bring_only_what_they_need(installation: Installation) -> None:
+    """That is what makes them start fast: nothing of the roles, of HTTP, of schemas, of telemetry is imported."""
+    imported = imported_by(installation, "runs", "ls", "-n", "1")
     assert "callboard.store.log" in imported
     needless = (
         "callboard.gateway", "callboard.actors.engine", "callboard.actors.coordinator",
