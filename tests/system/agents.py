@@ -122,7 +122,8 @@ def pay(idempotency_key: str) -> str:
 @hook
 def paid(key: str) -> Happened | DidNotHappen:
     """Whether it was."""
-    return Happened(key) if key in Path(os.environ["EFFECTS_FILE"]).read_text().splitlines() else DidNotHappen()
+    file = Path(os.environ["EFFECTS_FILE"])
+    return Happened(key) if file.exists() and key in file.read_text().splitlines() else DidNotHappen()
 
 
 @hook
