@@ -125,17 +125,19 @@ class Coordinator(Actor):
         """Reads the registrations."""
         self._routing.on_registration.append(self._registered)
         self._bus.on_reconnect.append(self._reconnected)
-        await self._routing.refresh()
+        await self._routing.start()
         self._registered.set()
 
     async def stopped(self, ctx: ActorContext) -> None:
         """Leaves the bus."""
         if self._reconnected in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._reconnected)
+        await self._routing.stop()
 
     def _reconnected(self) -> None:
         self._ledger.forget_all()
         self._liveness.reconnected()
+        self._routing.reconnected()
         self._registered.set()
 
     def sources(self) -> list[Source]:
@@ -158,15 +160,14 @@ class Coordinator(Actor):
                 self._on_inbox,
             ),
             *(RpcSource(f"{subjects.rpc}.{verb}", handle, queue) for verb, handle in rpc.items()),
-            SignalSource(f"{subjects.live}.agent.*", self._routing.heard),
             SignalSource(f"{subjects.worker}.*.beat", self._liveness.beat),
             *(SignalSource(subject, self._advisories.heard, queue) for subject in self._advisories.subjects),
         ]
 
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Watches the workers, the schedules, the queues and what the broker says of them; routes parked
+        """Watches the agents, the workers, the schedules, the queues, what the broker says of them; routes parked
         tasks when an agent registers."""
-        watched = (self._liveness, self._fires, self._unserved, self._gates, self._advisories)
+        watched = (self._routing, self._liveness, self._fires, self._unserved, self._gates, self._advisories)
         return [self._unpark, *(one.watch for one in watched)]
 
     # -- inbox --------------------------------------------------------------------------------------------------

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from ...store.agents import AgentRegistry, registered
-from ...topics.bus import Bus
+from ...topics.bus import Bus, Subscription
 from ...topics.client import Message
 from ...topics.errors import InvalidMessage, InvalidSubject
 from ...topics.messages import AgentInfo
 from ...topics.subjects import require_token
-from ...topics.versions import split
+from ...topics.versions import split, versioned
 
 log = logging.getLogger(__name__)
 
 _REFRESH_S = 0.5
+_LOOK_S = 30.0
+"""What was registered unheard, as on its way through a cluster, is found after so long at most."""
 
 
 class Routing:
@@ -27,15 +30,58 @@ class Routing:
         self._versions: dict[tuple[str, str], AgentInfo] = {}
         self._topics: dict[str, tuple[str, ...]] = {}
         self._refreshed = 0.0
+        self._heard: set[str] = set()
+        """As the subjects name them: what came in live, since the connection stands."""
+        self._missed = asyncio.Event()
+        self._subscription: Subscription | None = None
         self.on_registration: list[asyncio.Event] = []
 
+    async def start(self) -> None:
+        """Listens, and reads what was registered before that. Raises BrokerError."""
+        if self._subscription is None:
+            subjects = self._bus.subjects
+            self._subscription = await self._bus.subscribe(f"{subjects.live}.agent.*", self.heard)
+        await self.refresh()
+
+    async def stop(self) -> None:
+        """Listens no more."""
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    def reconnected(self) -> None:
+        """What was registered while the connection was away was not heard."""
+        self._heard.clear()
+        self._missed.set()
+
+    async def watch(self) -> None:
+        """Reads the registrations whenever some may have been missed, and now and then. Runs until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._missed.wait()
+            before = dict(self._agents)
+            await self.refresh()
+            if self._agents != before:
+                self._tell()
+
     async def refresh(self) -> None:
-        """Reads all registrations anew."""
+        """Reads all registrations anew; what was heard is newer than what a replica says that may be late."""
         self._refreshed = asyncio.get_running_loop().time()
-        found = await self._registry.registrations()
-        self._agents |= found.current
-        self._versions |= {(name, info.version): info for name, infos in found.versions.items() for info in infos}
+        self._missed.clear()
+        try:
+            found = await self._registry.registrations()
+        except BaseException:
+            self._missed.set()
+            raise
+        self._agents |= {name: info for name, info in found.current.items() if name not in self._heard}
+        for name, infos in found.versions.items():
+            fresh = [info for info in infos if versioned(name, info.version) not in self._heard]
+            self._versions |= {(name, info.version): info for info in fresh}
         self._index()
+
+    def _tell(self) -> None:
+        for event in self.on_registration:
+            event.set()
 
     def _index(self) -> None:
         topics: dict[str, list[str]] = {}
@@ -58,13 +104,14 @@ class Routing:
             log.warning("registration on %s not understood: %s", message.subject, error)
             return
         self._versions[info.name, info.version] = info
+        self._heard |= {token, versioned(info.name, info.version)}
         if version is None:
             self._agents[info.name] = info
             self._index()
-        for event in self.on_registration:
-            event.set()
+        self._tell()
 
     def _forget(self, name: str, version: str | None) -> None:
+        self._heard.discard(name if version is None else versioned(name, version))
         if version is None:
             self._agents.pop(name, None)
             self._index()
