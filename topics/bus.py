@@ -35,6 +35,7 @@ from .subjects import Subjects
 log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.25
+_CLOSE_S = 2.0
 
 
 def fence(last: int, subject: str | None = None, extra: dict[str, str] | None = None) -> bytes:
@@ -118,30 +119,25 @@ class Bus:
         if settings.nats_token:
             options["token"] = settings.nats_token.get_secret_value()
         try:
-            async with asyncio.timeout(settings.connect_timeout_s):
-                await bus.client.connect(**options)
+            await bus.client.open(settings.connect_timeout_s, **options)
         except (TimeoutError, OSError, nats.errors.Error) as error:
             url, why = _masked(settings.nats_url), str(error) or type(error).__name__
             if not bus.client.has_begun:
                 raise InvalidInput(f"cannot connect to NATS_URL {url!r}: {why}", url=url) from error
-            await bus._abandon()
+            await bus.close()
             raise Unavailable(
                 f"no NATS server answers at {url} ({why}): start one, or set NATS_URL", url=url
             ) from error
         except ValueError as error:
             raise InvalidInput(f"NATS_URL {_masked(settings.nats_url)!r} cannot be used: {error}") from error
         bus._up.set()
-        await bus.client.subscribe_direct(f"{bus._inbox}*", bus._on_reply)
         bus._sweeper = asyncio.create_task(bus._sweep(), name="bus-sweeper")
-        return bus
-
-    async def _abandon(self) -> None:
-        self._closing = True
         try:
-            async with asyncio.timeout(1):
-                await self.client.close()
-        except (TimeoutError, OSError, nats.errors.Error):
-            log.debug("close after a failed connect", exc_info=True)
+            await bus.subscribe(f"{bus._inbox}*", bus._on_reply)
+        except BaseException:
+            await bus.close()
+            raise
+        return bus
 
     async def close(self) -> None:
         """Flushes what is written (at most a second) and closes. Idempotent; works with the server gone."""
@@ -150,13 +146,7 @@ class Bus:
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        try:
-            async with asyncio.timeout(2):
-                if self.client.is_connected:
-                    await self.client.flush(timeout=1)
-                await self.client.close()
-        except (TimeoutError, OSError, nats.errors.Error, asyncio.InvalidStateError) as error:
-            log.debug("close: %s", error)
+        await self.client.end(_CLOSE_S)
         self._fail_pending("the connection was closed")
 
     @property

@@ -3,22 +3,30 @@
 nats-py hands each message to a queue and a task of its subscription, after parsing its headers; a runtime whose whole
 work is messages spends a third of its time there. `Client` adds two things and changes nothing else: a subscription
 may be `direct` (its callback runs in the read loop, headers unparsed), and a publish may be written in one
-synchronous call. Reconnecting, TLS, credentials and the protocol stay nats-py's. The hooks it relies on are checked
-at import (docs/adr/0004).
+synchronous call. Reconnecting, TLS, credentials and the protocol stay nats-py's, but that nothing ends the search for
+a server. The hooks it relies on are checked at import (docs/adr/0004).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import nats.aio.client
+import nats.errors
+from nats.aio.transport import TcpTransport
 
 log = logging.getLogger(__name__)
 
-_HOOKS = ("_process_msg", "_process_pong", "_flush_pending", "_remove_sub", "is_connected")
+_HOOKS = (
+    "_process_msg", "_process_pong", "_process_err", "_flush_pending", "_remove_sub", "_connect_to_server",
+    "_attempt_reconnect", "is_connected",
+)  # fmt: skip
+_WEBSOCKETS = ("ws", "wss")
+_AGAIN_S = 1.0
+_CANCELS, _CANCEL_S = 5, 0.1
 
 
 def _check_hooks() -> None:
@@ -77,12 +85,59 @@ def head_bytes(headers: dict[str, str]) -> bytes:
     return f"NATS/1.0\r\n{lines}\r\n".encode(errors="replace")  # a lone surrogate becomes a question mark
 
 
+class _Transport(TcpTransport):  # type: ignore[misc,unused-ignore]
+    """A write to a connection that is gone is dropped, and the next `drain` or `read` says so, on every loop: uvloop
+    would raise RuntimeError, which nats-py takes for no loss of a connection, and its search for a server would end."""
+
+    def write(self, payload: bytes) -> None:
+        """Queues one piece."""
+        self.writelines([payload])
+
+    def writelines(self, payload: list[bytes]) -> None:
+        """Queues several."""
+        try:
+            super().writelines(payload)
+        except RuntimeError as error:
+            log.debug("not written: %s", error)
+
+    def abort(self) -> None:
+        """Lets go of the connection at once; what was not sent is lost."""
+        if self._io_writer is not None:
+            self._io_writer.transport.abort()
+
+    def __bool__(self) -> bool:
+        """True: nats-py would put its own in the place of one that is not connected yet."""
+        return True
+
+
 class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
     """See the module. Private names of nats-py are touched here and nowhere else."""
 
     def __init__(self) -> None:
         super().__init__()
         self._direct: dict[int, Callback] = {}
+
+    async def open(self, within_s: float, **options: Any) -> None:
+        """Connects; the options are those of `connect`. Raises what that raises, TimeoutError."""
+        await _bounded(self.connect(**options), within_s)
+
+    async def end(self, within_s: float) -> None:
+        """Sends what is queued, if that is possible in half of this time, and closes. Whatever is in the way, the
+        connection is gone after it."""
+        try:
+            await _bounded(self._sent_and_closed(within_s / 2), within_s)
+        except Exception as error:  # noqa: BLE001  # no failure of a goodbye is one of those who say it
+            log.debug("close: %r", error)
+        if isinstance(self._transport, _Transport):
+            self._transport.abort()
+
+    async def _sent_and_closed(self, flush_s: float) -> None:
+        try:
+            if self.is_connected:
+                await _bounded(self.flush(), flush_s)
+        except (OSError, nats.errors.Error) as error:
+            log.debug("flush: %r", error)
+        await self.close()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         callback = self._direct.get(sid)
@@ -101,6 +156,26 @@ class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
         if self._pongs and self._pongs[0].cancelled():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """What the server complains of, as that credentials have expired, is reported. Whether it ends the connection
+        is the server's choice: then another one is looked for, where nats-py would close for good."""
+        await self._error_cb(nats.errors.Error(f"nats: {err_msg}"))
+
+    async def _connect_to_server(self, s: Any) -> None:
+        if self._transport is None and s.uri.scheme not in _WEBSOCKETS:
+            self._transport = _Transport()
+        await super()._connect_to_server(s)
+
+    async def _attempt_reconnect(self) -> None:
+        """Whatever it meets, as an answer that is none of a NATS server, it goes on."""
+        while True:
+            try:
+                await super()._attempt_reconnect()
+                return
+            except Exception:
+                log.exception("reconnecting failed; trying again")
+            await asyncio.sleep(_AGAIN_S)
 
     @property
     def has_begun(self) -> bool:
@@ -152,6 +227,27 @@ class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
         queue = self._flush_queue
         if queue is not None and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
+
+
+async def _bounded(work: Coroutine[Any, Any, None], limit_s: float) -> None:
+    """Awaits for so long at most, also what swallows its cancellation, as nats-py does in places. Raises TimeoutError,
+    what the work raises, and ConnectionAbortedError when it was cancelled from inside."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,), timeout=limit_s)
+    finally:
+        late = not task.done()
+        for _ in range(_CANCELS):
+            if task.done():
+                break
+            task.cancel()
+            await asyncio.wait((task,), timeout=_CANCEL_S)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    if late:
+        raise TimeoutError
+    if task.cancelled():
+        raise ConnectionAbortedError("given up by the client")
+    task.result()
 
 
 async def _unused(_: Any) -> None:
