@@ -106,6 +106,8 @@ class Interrupts:
             raise _ambiguous(record, tree, answer)
         if past:
             return past[0][0], answer
+        if await self._words.has(record.id, [answer]):
+            return record, answer
         raise _missing(record, tree, answer)
 
     async def _below(self, record: RunRecord) -> list[RunRecord]:
@@ -163,12 +165,19 @@ class Interrupts:
             if applied.loaded is None:
                 raise NotFound(f"there is no run {run}", run=run)
             if applied.verdict == "refused":
-                raise _refused(applied.loaded.record, answers)
+                await self._require_known(applied.loaded.record, answers)
+                return None
             if applied.verdict != "later":
                 return applied.loaded
             if applied.loaded.record.status is Status.RUNNING and await self._words.answer(run, answers):
                 return None
         raise Unavailable(f"run {run} could not be told: its state does not settle; try again", run=run)
+
+    async def _require_known(self, record: RunRecord, answers: list[Answer]) -> None:
+        """What a run refuses may have been said to it before, and whoever did so was perhaps not told."""
+        unknown = [one for one in answers if (known := remembered(record, one.id)) is None or not known.same(one.mark)]
+        if not await self._words.has(record.id, unknown):
+            raise _refused(record, answers)
 
     async def due(self, run: str, due: datetime | None) -> RunRecord | None:
         """The time of an interrupt is over, unless it was answered before: also by what was said and is not looked at

@@ -49,8 +49,8 @@ class Words:
         self._log = Log(bus)
 
     async def say(self, command: Command) -> RunRecord:
-        """A message to a run. Again with the same key, nothing is said twice. Raises NotFound; IllegalTransition for a
-        run that has ended, or is to."""
+        """A message to a run. Again with the same key nothing is said twice, and the run is given also when it has
+        ended since. Raises NotFound; IllegalTransition for a run that has ended, or is to."""
         key = command.key or new_token()
         if len(key) > _KEY_CHARS or not key.isprintable():
             raise InvalidInput(f"the key of a message has 1 to {_KEY_CHARS} printable characters", run=command.run)
@@ -76,19 +76,30 @@ class Words:
                     break
         return True
 
+    async def has(self, run: str, answers: Sequence[Answer]) -> bool:
+        """Whether all of these answers were said to the run, each as the first to its interrupt."""
+        first: dict[str, Answer] = {}
+        for one in await self._log.of(run):
+            if one.word.answer is not None:
+                first.setdefault(one.word.answer.id, one.word.answer)
+        return all(answer.id in first and first[answer.id].mark.same(answer.mark) for answer in answers)
+
     async def _said(self, run: str, word: Word) -> tuple[Loaded, int] | None:
         """The run, and the sequence under which its log has the word now. None for an answer that is not to be said:
         said and recorded answers have one order only because none is said but to a worker, under the state that it
         works in, and none recorded but by a later state, when what was said before has been looked at."""
         for _ in range(_TRIES):
             loaded = await self._ledger.load(run)
-            self._require_live(run, loaded)
-            assert loaded is not None
+            if loaded is None:
+                raise NotFound(f"there is no run {run}", run=run)
             if word.answer is not None and not _by_word(loaded.record, word.answer):
                 return None
             before = await self._log.of(run)
             sequence = next((one.sequence for one in before if _same(one.word, word)), 0)
+            if sequence and not _hears(loaded.record):
+                return loaded, sequence
             if not sequence:
+                _require_live(loaded.record)
                 try:
                     sequence = await self._events.append(run, "said", encode(word), loaded.sequence, _name(run, word))
                 except (StaleFence, WriteInFlight) as error:
@@ -98,15 +109,6 @@ class Words:
             crash.point("coordinator.after-said")
             return await self._told(loaded, sequence), sequence
         raise Unavailable(f"run {run} could not be told: its state does not settle; try again", run=run)
-
-    def _require_live(self, run: str, loaded: Loaded | None) -> None:
-        if loaded is None:
-            raise NotFound(f"there is no run {run}", run=run)
-        status = loaded.record.status
-        if loaded.record.terminal or status is Status.CANCEL_REQUESTED:
-            raise IllegalTransition(
-                f"run {run} is {status}: nothing can be said to it any more", run=run, status=str(status)
-            )
 
     async def _told(self, loaded: Loaded, sequence: int) -> Loaded:
         """Has the word heard: by the worker that holds the run, or else by the run itself, if it waits for it. It may
@@ -137,6 +139,18 @@ class Words:
         if applied.verdict == "changed" and applied.loaded is not None:
             await self._settle(applied.loaded)
         return applied.loaded
+
+
+def _hears(record: RunRecord) -> bool:
+    return not (record.terminal or record.status is Status.CANCEL_REQUESTED)
+
+
+def _require_live(record: RunRecord) -> None:
+    if not _hears(record):
+        raise IllegalTransition(
+            f"run {record.id} is {record.status}: nothing can be said to it any more",
+            run=record.id, status=str(record.status),
+        )  # fmt: skip
 
 
 def _unheard(record: RunRecord, spoken: Spoken) -> bool:

@@ -146,6 +146,19 @@ async def test_nothing_is_said_to_a_run_that_has_ended_or_does_not_exist(troupe:
         await troupe.submitter.say(new_run_id(), text("nobody"))
 
 
+async def test_a_message_that_was_accepted_is_accepted_again_when_the_run_has_ended(troupe: Company) -> None:
+    """Whoever said it may not have been told, and cannot know that the run has ended since."""
+    run = await troupe.submit("listener", 1)
+    await troupe.submitter.say(run, text("one"), key="k")
+    await troupe.ended(run)
+    assert (await troupe.submitter.say(run, text("one"), key="k")).status is Status.COMPLETED
+    with pytest.raises(IllegalTransition):
+        await troupe.submitter.say(run, text("one"), key="another")
+    stored = [one async for page in EventLog(troupe.bus).history(run) for one in page if one.kind == "said"]
+    assert len(stored) == 1
+    await invariants.check(troupe.bus, [run])
+
+
 async def test_that_nothing_was_said_costs_no_message(troupe: Company) -> None:
     """Its entry travels with that of the next step."""
     run = await troupe.submit("steered")

@@ -464,6 +464,21 @@ async def test_an_answer_said_to_a_worker_that_did_not_take_it_comes_before_late
         await invariants.check(bus, [run])
 
 
+async def test_an_answer_that_was_accepted_is_accepted_again_when_the_run_has_ended_without_it(troupe: Company) -> None:
+    """Its worker was told, and was gone before it took it."""
+    run = await troupe.submit("pair")
+    record = await asking(troupe, run)
+    said = Answer(id="left", value=inline(1), place="", at=record.updated_at)
+    loaded = await troupe.log.require(run)
+    await troupe.log.append(run, "said", encode(Word(key="k", at=record.updated_at, answer=said)), loaded.sequence)
+    await troupe.submitter.cancel(run)
+    await troupe.ended(run)
+    assert (await troupe.submitter.resume(run, [Answer(id="left", value=inline(1))])).status is Status.CANCELED
+    for other in (Answer(id="left", value=inline(2)), Answer(id="right", value=inline(1))):
+        with pytest.raises(IllegalTransition):
+            await troupe.submitter.resume(run, [other])
+
+
 @dataclass
 class Plan:
     size: int = 1
