@@ -22,7 +22,6 @@ from . import ack
 from .client import Callback, Client, Message, head_bytes
 from .config import BrokerSettings
 from .errors import (
-    BrokerError,
     InvalidInput,
     NoResponders,
     PayloadTooLarge,
@@ -332,13 +331,13 @@ class Bus:
     async def api(
         self, path: str, body: dict[str, Any] | None = None, *, missing_ok: bool = False, timeout_s: float = 5.0
     ) -> dict[str, Any] | None:
-        """A call of the JetStream API, `$JS.API.{path}`. Raises BrokerError with `err_code`; None for 404 if
-        `missing_ok`."""
+        """A call of the JetStream API, `$JS.API.{path}`. Raises BrokerError with `err_code`, Unavailable; None
+        for 404 if `missing_ok`."""
         data = b"" if body is None else msgspec.json.encode(body)
         try:
             message = await self.request(f"$JS.API.{path}", data, timeout_s)
         except NoResponders as error:
-            raise BrokerError(
+            raise Unavailable(
                 "JetStream does not answer: start nats-server with JetStream enabled (-js), and check the account's "
                 "limits"
             ) from error

@@ -96,7 +96,7 @@ class _Transport(TcpTransport):  # type: ignore[misc,unused-ignore]
     def writelines(self, payload: list[bytes]) -> None:
         """Queues several."""
         try:
-            super().writelines(payload)
+            super().writelines(payload)  # type: ignore[no-untyped-call,unused-ignore]
         except RuntimeError as error:
             log.debug("not written: %s", error)
 
@@ -164,7 +164,7 @@ class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
 
     async def _connect_to_server(self, s: Any) -> None:
         if self._transport is None and s.uri.scheme not in _WEBSOCKETS:
-            self._transport = _Transport()
+            self._transport = _Transport()  # type: ignore[no-untyped-call,unused-ignore]
         await super()._connect_to_server(s)
 
     async def _attempt_reconnect(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
-from callboard.runtime.nats_port import LOOPBACK
+from callboard.runtime.nats_port import LOOPBACK, free_ports
 
 _PIECE = 64 * 1024
 
@@ -14,7 +15,7 @@ class Proxy:
     """Listens on `port` and passes everything on to `target`. All faults end with `heal()`."""
 
     def __init__(self, port: int, target: int) -> None:
-        self.port, self._target = port, target
+        self.port, self.target = port, target
         self._latency_s = 0.0
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -22,6 +23,11 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._refusing = False
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"nats://{LOOPBACK}:{self.port}"
 
     async def start(self) -> None:
         """Begins to listen."""
@@ -77,7 +83,7 @@ class Proxy:
             self._tasks.discard(task)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(LOOPBACK, self._target)
+        there, back = await asyncio.open_connection(LOOPBACK, self.target)
         self._writers |= {writer, back}
         try:
             ways = [asyncio.create_task(self._pass(reader, back)), asyncio.create_task(self._pass(there, writer))]
@@ -100,3 +106,15 @@ class Proxy:
                     await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()
+
+
+@asynccontextmanager
+async def before(url: str) -> AsyncIterator[Proxy]:
+    """A proxy before the server at `url`; `proxy.url` is where to connect."""
+    proxy = Proxy(free_ports(1)[0], int(url.rpartition(":")[2]))
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        proxy.heal()
+        await proxy.close()
