@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..actors.errors import ActorGaveUp
 from ..runtime.config import RuntimeSettings
 from ..runtime.host import Host
 from ..runtime.lease import LeaseKeeper
@@ -75,6 +76,8 @@ def run_role(
     async def guarded(shutdown: Shutdown) -> int | None:
         try:
             return await main(shutdown)
+        except ActorGaveUp:
+            raise  # it has an exit code of its own
         except CallboardError as error:
             report(error)
             return exit_code(error)
