@@ -83,8 +83,9 @@ def test_the_broker_may_be_gone(start: Start, nats: ServerProcess) -> None:
 
 
 def test_a_signal_ends_a_start_that_waits_for_the_broker(start: Start) -> None:
-    child = start("hosting", NOBODY)
-    time.sleep(1.5)
+    child = start("waiting", NOBODY)
+    child.wait_ready()
+    time.sleep(0.5)
     assert child.process.poll() is None, "it goes on trying"
     child.send(signal.SIGTERM)
     code, _, err = child.end()

@@ -16,6 +16,7 @@ import httpx
 import msgspec
 
 from callboard.actors.audit import audit
+from callboard.store.agents import AgentRegistry
 from callboard.store.schedules import Schedules
 from callboard.topics.crash import VARIABLE
 from callboard.topics.ids import new_run_id
@@ -106,7 +107,10 @@ async def over_http(whole: System, asked: Asked, url: str) -> None:
 
 
 async def limited(whole: System, asked: Asked) -> None:
-    """More runs than their agent may have at once, of a few keys."""
+    """More runs than their agent may have at once, of a few keys. Before it is registered it has no limits."""
+    async with asyncio.timeout(DEATH_S / 2):
+        while await AgentRegistry(whole.bus).current("narrow") is None:
+            await asyncio.sleep(0.05)
     asked.jobs(*[await whole.submit("narrow", JOB | {"key": n % 3}) for n in range(8)])
 
 

@@ -43,6 +43,11 @@ async def hosting(shutdown: Shutdown) -> int:
         await bus.close()
 
 
+async def waiting(shutdown: Shutdown) -> int:
+    print("ready", flush=True)
+    return await hosting(shutdown)
+
+
 async def stubborn(shutdown: Shutdown) -> None:
     print("ready", flush=True)
     await shutdown.wait()
@@ -65,7 +70,10 @@ async def code(shutdown: Shutdown) -> int:
     return 42
 
 
-MAINS = {"hosting": hosting, "giving-up": hosting, "stubborn": stubborn, "blocked": blocked, "failing": failing}
+MAINS = {
+    "hosting": hosting, "waiting": waiting, "giving-up": hosting, "stubborn": stubborn, "blocked": blocked,
+    "failing": failing,
+}  # fmt: skip
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
