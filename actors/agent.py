@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from msgspec import Raw
+
 from ..topics import codec
 from ..topics.errors import CallboardError, InvalidInput
 from ..topics.messages import AgentInfo, ErrorInfo, RetryPolicy
@@ -114,9 +116,15 @@ class Agent(Generic[R]):
     takes_input: bool
     state_type: Any = None
     """Of `ctx.state`; None: a dict."""
+    reads: Callable[[bytes | Raw], Any] | None = None
+    """What becomes of an input as JSON before the function gets it; None: it is read as `input_type`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:  # noqa: D102  # the class says it
         return self.fn(*args, **kwargs)
+
+    def read(self, data: bytes | Raw) -> Any:
+        """The input that the function is called with. Raises DecodeError."""
+        return codec.decode(data, self.input_type) if self.reads is None else self.reads(data)
 
     def starts_anew(self, error: ErrorInfo | None) -> bool:
         """Whether a run that failed so is followed by one that starts from its input."""

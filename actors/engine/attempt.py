@@ -192,7 +192,7 @@ class Attempt:
         if self._agent.takes_input:
             with naming("the input", record.id):
                 data = await self._blobs.value(record.input)
-            args.append(codec.decode(data, self._agent.input_type))
+            args.append(self._agent.read(data))
         try:
             result = await carried_out(parts, lambda: self._agent.fn(*args))
         except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process

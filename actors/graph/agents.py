@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from textwrap import shorten
 from typing import Any, TypedDict
@@ -12,6 +13,7 @@ from ..limit import Limit, Rate
 from .compiled import Compiled
 from .engine import Engine
 from .form import Form
+from .given import Given
 from .ground import Durability, Host
 
 _NODES_CHARS = 100
@@ -48,7 +50,8 @@ def graph_agent(graph: Compiled, name: str, durability: Durability, options: Age
         "return": graph.output_type or _some(f"{name}_state", graph),
     }
     drive.__doc__ = f"Graph of {shorten(', '.join(graph.nodes), _NODES_CHARS, placeholder=' …')}"
-    return agent(name, state=_some(f"{name}_state", graph), **options)(drive)
+    made = agent(name, state=_some(f"{name}_state", graph), **options)(drive)
+    return replace(made, reads=lambda data: Given(data, made.input_type))
 
 
 def _some(title: str, graph: Compiled) -> Any:

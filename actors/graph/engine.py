@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from .compiled import Compiled
 from .errors import StepLimit
+from .given import Given
 from .ground import Ground, Question, Said, Snapshot, Task, Unanswered, Writes
 from .plan import Plan, Planned, first
 from .reconcile import Reconciled
@@ -66,7 +67,8 @@ class Engine:
         schema, base = self._graph.schema, await self._ground.base()
         values = {**schema.initial(), **(base.values if base else {})}
         written = Reconciled(schema.channels, values, 0)
-        written.write("input", Writes(schema.prepare(schema.taken_apart(input), "the input")))
+        given = schema.taken_apart(input.read(self._graph) if isinstance(input, Given) else input)
+        written.write("input", Writes(schema.prepare(given, "the input")))
         planned = await first(self._graph, lambda: schema.view(written.values), written.changed)
         written.replaced.update(values.keys() - (base.values.keys() if base else ()))
         for name in written.replaced & written.appended.keys():

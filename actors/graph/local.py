@@ -13,6 +13,7 @@ from .compiled import Compiled
 from .editing import edited
 from .engine import Engine
 from .errors import GraphInterrupted
+from .given import taken
 from .ground import Question, Snapshot, Unanswered
 from .local_context import LocalHost
 from .memory import Memory, MemoryGround
@@ -45,7 +46,7 @@ class Execution(Generic[S]):
         self.memory.open.clear()
         ground = MemoryGround(LocalHost(self.memory, watch))
         try:
-            final = await Engine(self.graph, ground, threads=self._threads, watch=watch).run(input)
+            final = await Engine(self.graph, ground, threads=self._threads, watch=watch).run(taken(self.graph, input))
         except Unanswered:
             names = ", ".join(map(repr, self.memory.open))
             raise GraphInterrupted(

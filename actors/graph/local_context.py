@@ -165,7 +165,7 @@ class LocalContext:
         if data is None:
             args: list[Any] = [LocalContext(self._host, f"{place}/")]
             if agent.takes_input:
-                args.append(codec.decode(codec.encode(input), agent.input_type))
+                args.append(agent.read(codec.encode(input)))
             data = codec.encode(await agent.fn(*args))
             self._host.memory.done[place] = (name, data)
         return codec.decode(data, type_)

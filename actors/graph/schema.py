@@ -8,7 +8,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, cast, get_args, get_origin
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 import msgspec
 import pydantic
@@ -24,6 +24,7 @@ from .modeling import argument, bounded, validators
 from .reducers import NOTHING, Custom, Reducer, find_reducer
 from .view import builder
 
+V = TypeVar("V")
 _WRAPPERS = tuple(
     getattr(typing, name) for name in ("Required", "NotRequired", "ReadOnly", "Final") if hasattr(typing, name)
 )
@@ -80,6 +81,13 @@ class Schema:
             channel = channels.get(name) or self.channel(name, source)
             prepared[name] = channel.prepare(value, source)
         return prepared
+
+    def named_now(self, given: Mapping[str, V]) -> Mapping[str, V]:
+        """An input under the names of today: whoever sends it may know a channel by a former one."""
+        if not self.former or self.former.keys().isdisjoint(given):
+            return given
+        now = {name: self.former.get(name, name) for name in given}
+        return {name if now[name] in given else now[name]: value for name, value in given.items()}
 
     def taken_apart(self, value: Any) -> Any:
         """An input as a dict: an instance of a class gives the fields that were set, or differ from their defaults."""
