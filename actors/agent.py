@@ -118,6 +118,8 @@ class Agent(Generic[R]):
     """Of `ctx.state`; None: a dict."""
     reads: Callable[[bytes | Raw], Any] | None = None
     """What becomes of an input as JSON before the function gets it; None: it is read as `input_type`."""
+    nodes: tuple[str, ...] | None = None
+    """Of a graph: what an edit may give as `as_node`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:  # noqa: D102  # the class says it
         return self.fn(*args, **kwargs)
@@ -146,6 +148,7 @@ class Agent(Generic[R]):
             input_schema=codec.json_schema(self.input_type),
             output_schema=codec.json_schema(self.result_type),
             state_schema=None if self.state_type is None else codec.json_schema(self.state_type),
+            nodes=None if self.nodes is None else list(self.nodes),
         )
 
 

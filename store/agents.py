@@ -112,6 +112,13 @@ class AgentRegistry:
             raise _unknown(name)
         return info
 
+    async def pinned(self, name: str, version: str | None) -> AgentInfo | None:
+        """The registration of the version that a run is pinned to, else (None) the current one; None: there is none."""
+        if version is None:
+            return await self.current(name)
+        stored, _ = await self._stored(self._bus.subjects.agent_version(name, version))
+        return stored or await self.current(name)
+
     async def current(self, name: str) -> AgentInfo | None:
         """The current registration as the stream's leader knows it; None when there is none."""
         return (await self._stored(self._bus.subjects.agent(name)))[0]

@@ -4,6 +4,7 @@ StoreError               what is durable is not as it should be
 ├── BlobMissing          the object store does not hold the blob, or not all of it
 ├── BlobCorrupt          what it holds is not what was put
 ├── CheckpointMissing    (NotFound) a checkpoint, or a message that holds a part of its state, is gone
+├── UnknownNode          (InvalidInput) an edit names a node that the agent's graph does not have
 └── CheckpointKeyMissing its values are encrypted with a key that this process does not have
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..topics.errors import CallboardError, NotFound, error_from_code
+from ..topics.errors import CallboardError, InvalidInput, NotFound, error_from_code
 from ..topics.messages import ErrorInfo
 
 _PLAIN = (str, int, float, bool, type(None))
@@ -45,6 +46,12 @@ class CheckpointMissing(StoreError, NotFound):
     what is kept. Facts: `run`, `checkpoint`."""
 
     code = "checkpoint_missing"
+
+
+class UnknownNode(StoreError, InvalidInput):
+    """An edit is to come from a node that the agent's graph does not have. Facts: `agent`, `node`."""
+
+    code = "unknown_node"
 
 
 class CheckpointKeyMissing(StoreError):

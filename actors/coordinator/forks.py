@@ -9,8 +9,10 @@ from __future__ import annotations
 from msgspec import Raw
 from msgspec.structs import replace
 
+from ...store.agents import AgentRegistry
 from ...store.blobs import Blobs
 from ...store.checkpoints import Checkpoints, Saved
+from ...store.checkpoints.nodes import require_node
 from ...store.errors import CheckpointMissing
 from ...store.log import EventLog
 from ...topics.bus import Bus
@@ -38,13 +40,13 @@ class Forks:
 
     def __init__(self, bus: Bus, event_log: EventLog, blobs: Blobs) -> None:
         self._log, self._blobs, self._limit = event_log, blobs, bus.inline_limit
-        self._checkpoints = Checkpoints(bus, blobs)
+        self._checkpoints, self._agents = Checkpoints(bus, blobs), AgentRegistry(bus)
 
     async def completed(self, request: TaskRequest, fork: Fork) -> TaskRequest:
         """The request with the number of its checkpoint, and with the agent, the thread and the input of the run that
         it forks where it has none of its own; pinned to that run's version if that is.
 
-        Raises NotFound, CheckpointMissing, InvalidInput, Unavailable."""
+        Raises NotFound, CheckpointMissing, InvalidInput, UnknownNode, Unavailable."""
         there = await self._log.load_current(request.run or "")
         if there is not None and there.record.forked_from is not None:
             return _as_made(request, there.record)  # whatever has become of the checkpoint since
@@ -54,6 +56,9 @@ class Forks:
                 f"run {source.id} is one of agent {source.agent!r}: agent {request.agent!r} cannot read its checkpoints"
             )
         saved = await self._checkpoint(source, fork)
+        version = source.version if request.version is None and source.pin else request.version
+        if fork.as_node is not None:
+            require_node(saved.checkpoint, await self._agents.pinned(source.agent, version), fork.as_node)
         await self._hold(saved, request.run or "")
         fork = replace(fork, checkpoint=saved.sequence, update=await self._apart(fork.update))
         if not fork.anew:
@@ -65,7 +70,7 @@ class Forks:
             request,
             agent=source.agent,
             thread=thread,
-            version=source.version if request.version is None and source.pin else request.version,
+            version=version,
             fork=fork,
         )
 

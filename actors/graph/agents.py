@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from ..agent import Agent, OnMissing, Retry, agent
 from ..limit import Limit, Rate
+from .command import START
 from .compiled import Compiled
 from .engine import Engine
 from .form import Form
@@ -51,7 +52,8 @@ def graph_agent(graph: Compiled, name: str, durability: Durability, options: Age
     }
     drive.__doc__ = f"Graph of {shorten(', '.join(graph.nodes), _NODES_CHARS, placeholder=' …')}"
     made = agent(name, state=_some(f"{name}_state", graph), **options)(drive)
-    return replace(made, reads=lambda data: Given(data, made.input_type))
+    nodes = (START, *graph.nodes, *graph.former)
+    return replace(made, reads=lambda data: Given(data, made.input_type), nodes=nodes)
 
 
 def _some(title: str, graph: Compiled) -> Any:

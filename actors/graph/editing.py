@@ -41,12 +41,13 @@ async def edited(graph: Compiled, snapshot: Snapshot, values: Any, as_node: str 
 
 
 async def _after(graph: Compiled, snapshot: Snapshot, node: str, written: Reconciled) -> Planned:
-    if node not in graph.nodes and node != START:
+    now = node if node == START else graph.node_now(node)
+    if now is None:
         hint = did_you_mean(node, graph.nodes)
         raise UnknownNode(
             f"as_node names {node!r}, which graph {graph.name!r} does not have{hint}", graph=graph.name, node=node
         )
     plan = Plan(graph, lambda: graph.schema.view(written.values), snapshot.joins)
-    await plan.follow([(node, Writes())])
+    await plan.follow([(now, Writes())])
     plan.changed(written.changed)
     return plan.made(snapshot.deferred)

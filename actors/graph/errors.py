@@ -18,6 +18,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
+from ...store.errors import UnknownNode as NodeUnknown
 from ...topics.errors import CallboardError, InvalidInput
 
 
@@ -33,7 +34,7 @@ class InvalidGraph(GraphError, InvalidInput):
     code = "graph_invalid"
 
 
-class UnknownNode(InvalidGraph):
+class UnknownNode(InvalidGraph, NodeUnknown):
     """A node is named that the graph does not have. Facts: `graph`, `node`."""
 
     code = "unknown_node"

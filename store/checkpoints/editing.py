@@ -15,6 +15,7 @@ from ...topics.messages import RunRecord, Status
 from ..agents import AgentRegistry
 from ..errors import CheckpointMissing
 from ..log import EventLog
+from .nodes import require_node
 from .piece import joined
 from .reader import Reader
 from .scribe import Scribe
@@ -68,7 +69,7 @@ class Editing:
             raise CheckpointMissing(f"run {run} has no state yet: nothing is saved of it", run=run)
         state = await self._reader.state(saved)
         edited, fresh = edit.applied(state)
-        await self._check(loaded.record, edited, fresh)
+        await self._check(loaded.record, saved, edit.as_node, edited, fresh)
         scribe.resume(state)
         frame = replace(
             saved.checkpoint, attempt=loaded.record.attempt, n=0, source="update", since=saved.since, label="",
@@ -83,13 +84,17 @@ class Editing:
             ) from error
         return await self._reader.number(sequence)
 
-    async def _check(self, record: RunRecord, edited: dict[str, bytes], fresh: dict[str, bytes]) -> None:
-        """Raises InvalidInput for a state that is none by the schema that the agent's newest worker has registered."""
-        info = await self._agents.current(record.agent)
-        schema = info.state_schema if info is not None else None
-        if schema is None:
+    async def _check(
+        self, record: RunRecord, saved: Saved, node: str | None, edited: dict[str, bytes], fresh: dict[str, bytes]
+    ) -> None:
+        """Raises InvalidInput for an edit that does not go with what the run's agent has registered: its nodes, and the
+        schema of its state."""
+        info = await self._agents.pinned(record.agent, record.version if record.pin else None)
+        if node is not None:
+            require_node(saved.checkpoint, info, node)
+        if info is None or info.state_schema is None:
             return
-        form = _form(schema)
+        form = _form(info.state_schema)
         known = form.get("properties") or {}
         unknown = [name for name in fresh if known and name not in known and not form.get("additionalProperties")]
         if unknown:
@@ -98,7 +103,7 @@ class Editing:
                 channel=unknown[0],
             )
         whole = msgspec.json.encode({name: msgspec.Raw(raw) for name, raw in edited.items()})
-        if faults := codec.faults(msgspec.json.encode(schema), whole):
+        if faults := codec.faults(msgspec.json.encode(info.state_schema), whole):
             raise InvalidInput(
                 f"the edited state does not fit the schema of agent {record.agent!r}: {'; '.join(faults)}"
             )

@@ -76,7 +76,7 @@ async def forked(all_: Company, run: str, checkpoint: int = 0, value: Any = None
 
 async def test_a_fork_has_what_the_run_had_and_says_where_it_comes_from(all_: Company, bus: Bus) -> None:
     source = await all_.run("keeper", {"a": 1})
-    first, second = await saved(bus, source.id), await saved(bus, source.id)
+    first, second = await saved(bus, source.id, fingerprint="f"), await saved(bus, source.id)
     newest = await all_.ended((await forked(all_, source.id)).run or "")
     older = await all_.ended((await forked(all_, source.id, first, {"b": 2}, edit={"x": 7}, as_node="n")).run or "")
     assert result_of(newest) == {"a": 1}
@@ -111,6 +111,7 @@ async def test_a_large_edit_travels_by_reference(all_: Company, bus: Bus) -> Non
         ({"agent": "other"}, InvalidInput, "is one of agent 'keeper'"),
         ({"topic": "t"}, InvalidInput, "leave the topic out"),
         ({"as_node": "n"}, InvalidInput, "give the update"),
+        ({"as_node": "n", "edit": {"x": 2}}, InvalidInput, "agent 'keeper' is no graph"),
         ({"edit": [1]}, InvalidInput, "an update is an object"),
     ],
 )

@@ -11,12 +11,14 @@ from callboard.actors.audit import audit
 from callboard.actors.graph import END, START, Graph, append, interrupt
 from callboard.store.blobs import Blobs
 from callboard.store.checkpoints import Checkpoints, Choice
+from callboard.store.errors import UnknownNode
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import IllegalTransition, InvalidInput
 from callboard.topics.messages import Answer, Fork, Payload, RunRecord, Status, TaskRequest
 
 from .company import company, result_of
+from .test_forks import forked
 
 
 class Text(TypedDict, total=False):
@@ -65,6 +67,11 @@ async def test_a_graph_that_waits_goes_on_with_its_state_as_it_was_edited(
             await store.update_state(run, {"text": 1})
         with pytest.raises(InvalidInput, match="has no 'texts'"):
             await store.update_state(run, {"texts": "x"})
+        for node in ("reviews", "__end__"):
+            with pytest.raises(UnknownNode, match=f"as_node names '{node}'"):
+                await store.update_state(run, {"text": "a better draft"}, as_node=node)
+            with pytest.raises(UnknownNode, match=f"as_node names '{node}'"):
+                await forked(all_, run, edit={"text": "x"}, as_node=node)
         await store.update_state(run, {"text": "a better draft"}, as_node=as_node)
         await all_.submitter.resume(run, [answer()])
         record = await all_.ended(run)
@@ -98,3 +105,21 @@ async def test_a_fork_goes_on_although_the_run_that_it_began_from_is_pruned(sett
                 assert (await store.reader.state(saved)).values
         report = await audit(bus, wait_s=1.0, blobs=True)
         assert report.clean, report.findings
+
+
+async def test_an_edit_names_a_node_that_was_renamed_since(settings: BrokerSettings, bus: Bus) -> None:
+    store = Checkpoints(bus, Blobs(bus))
+    async with company(settings, bus, [reviewed().agent("reviewed")]) as all_:
+        run = await all_.submit("reviewed", {})
+        await all_.reaches(run, Status.INPUT_REQUIRED)
+        await store.update_state(run, {"text": "edited"}, as_node="review")
+    graph = Graph(Text)
+    graph.node("draft", lambda state: {"log": ["drafted again"]})
+    graph.node("look", lambda state: {"log": ["looked again"]}, was=["review"])
+    graph.node("publish", lambda state: {"log": [f"published {state['text']}"]})
+    graph.chain(START, "draft", "look", "publish", END)
+    async with company(settings, bus, [graph.agent("reviewed")]) as all_:
+        await all_.submitter.resume(run, [answer()])
+        assert result_of(await all_.ended(run))["log"] == ["drafted", "published edited"]
+        reply = await forked(all_, run, edit={"text": "forked"}, as_node="review")
+        assert result_of(await all_.ended(reply.run or ""))["log"][-1] == "published forked"

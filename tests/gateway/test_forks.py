@@ -32,7 +32,9 @@ async def created(http: httpx.AsyncClient, agent: str, **fields: Any) -> str:
 
 
 async def checkpoint(bus: Bus, run: str, agent: str) -> int:
-    found = Checkpoint(attempt=1, n=1, source="code", agent=agent, put={"x": Cell(json=msgspec.Raw(b"1"))})
+    found = Checkpoint(
+        attempt=1, n=1, source="loop", agent=agent, fingerprint="f", put={"x": Cell(json=msgspec.Raw(b"1"))}
+    )
     return await bus.write(bus.subjects.event(run, "checkpoint"), encode(found))
 
 

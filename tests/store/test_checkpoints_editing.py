@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from pydantic import SecretStr
 
 from callboard.store.agents import AgentRegistry
-from callboard.store.errors import CheckpointKeyMissing, CheckpointMissing
+from callboard.store.errors import CheckpointKeyMissing, CheckpointMissing, UnknownNode
 from callboard.topics import reads
 from callboard.topics.bus import Bus
 from callboard.topics.errors import IllegalTransition, InvalidInput, NotFound
@@ -28,7 +28,9 @@ async def parked(bus: Bus, status: Status = Status.INPUT_REQUIRED) -> Chain:
     """A run with two checkpoints."""
     chain = await Chain(bus).begin()
     await chain.save({"n": 1, "items": ["a"]}, next=["work"], ran=["begin"])
-    await chain.save({"n": 2, "items": ["a", "b"]}, plan={"joins": {"x": ["y"]}}, next=["work"], ran=["work"])
+    await chain.save(
+        {"n": 2, "items": ["a", "b"]}, plan={"joins": {"x": ["y"]}}, next=["work"], ran=["work"], fingerprint="f"
+    )
     await chain.state(status)
     return chain
 
@@ -90,6 +92,33 @@ async def test_a_state_that_does_not_fit_the_schema_is_not_saved(bus: Bus) -> No
         await chain.store.update_state(chain.run, {"m": 1})
     assert len(await chain.store.history(chain.run)) == 2
     await chain.store.update_state(chain.run, {"n": 7})
+
+
+async def test_an_edit_comes_from_a_node_that_there_is(bus: Bus) -> None:
+    chain = await parked(bus)
+    await chain.store.update_state(chain.run, {"n": 3}, as_node="anything")  # nobody says which nodes there are
+    await AgentRegistry(bus).register(AgentInfo(name="a", nodes=["__start__", "work", "was"]))
+    with pytest.raises(UnknownNode, match="'wrok', which agent 'a' does not have; did you mean 'work'") as caught:
+        await chain.store.update_state(chain.run, {"n": 4}, as_node="wrok")
+    assert (caught.value.code, caught.value.node) == ("unknown_node", "wrok")
+    for node in ("work", "was", "__start__"):
+        await chain.store.update_state(chain.run, {"n": 5}, as_node=node)
+    await AgentRegistry(bus).register(AgentInfo(name="a", version="2", nodes=["work"]))
+    chain.more = {"version": "1", "pin": True}
+    await AgentRegistry(bus).register(AgentInfo(name="a", version="1", nodes=["old"]))
+    await chain.state(Status.QUEUED)
+    await chain.store.update_state(chain.run, {"n": 6}, as_node="old")  # the nodes of the version it is pinned to
+    with pytest.raises(UnknownNode):
+        await chain.store.update_state(chain.run, {"n": 6}, as_node="work")
+
+
+async def test_the_state_of_a_code_agent_is_not_edited_as_a_node(bus: Bus) -> None:
+    chain = await Chain(bus).begin()
+    await chain.save({"n": 1}, source="code")
+    await chain.state(Status.WAITING)
+    with pytest.raises(InvalidInput, match="agent 'a' is no graph"):
+        await chain.store.update_state(chain.run, {"n": 2}, as_node="work")
+    await chain.store.update_state(chain.run, {"n": 2})
 
 
 async def test_items_are_appended_and_channels_taken_away(bus: Bus) -> None:

@@ -32,6 +32,8 @@ class AgentInfo(Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_schema: dict[str, Any] | None = None
     state_schema: dict[str, Any] | None = None
     """JSON schema of the state in its checkpoints; None when it is not typed."""
+    nodes: list[str] | None = None
+    """Of a graph: the names that its nodes have and had, and that of its start. None when it is none."""
 
 
 class AbandonedStep(Struct, frozen=True, omit_defaults=True):
