@@ -107,6 +107,7 @@ class Coordinator(Actor):
         self._carrier.start_anew = Successors(self._ledger, self._carrier, self._routing, tracing).begin
         retrying = Retrying(bus, self._ledger, self._carrier, self._routing, tracing)
         self._commands.serve("retry", lambda command: retrying.retry(command.run, command.version))
+        self._commands.serve("fork", self._intake.fork)
         self._unserved = Unserved(bus, self._liveness.served, unserved_after_s, self._ledger.apply)
         self._dead = DeadLetters(bus)
         self._refusals = Refusals()

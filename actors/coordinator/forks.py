@@ -17,8 +17,22 @@ from ...store.errors import CheckpointMissing
 from ...store.log import EventLog
 from ...topics.bus import Bus
 from ...topics.errors import InvalidInput, NotFound, Unavailable
-from ...topics.ids import require_run_id
-from ...topics.messages import Fork, Payload, RunRecord, TaskRequest
+from ...topics.ids import keyed_run_id, require_run_id
+from ...topics.messages import Command, Fork, Payload, RunRecord, TaskRequest
+
+
+def asked(command: Command, salt: str) -> TaskRequest:
+    """The request that a command `fork` is. A run that it does not name has the name that the command always gives.
+
+    Raises InvalidInput when it is about another run."""
+    task = command.task or TaskRequest()
+    fork = task.fork or Fork()
+    if fork.run not in ("", command.run):
+        raise InvalidInput(f"the command is to run {command.run}, and its fork is of run {fork.run[:80]}: name one")
+    run = task.run
+    if run is None and task.key is None and command.key:
+        run = keyed_run_id(salt, "fork", command.run, command.key)
+    return replace(task, run=run, fork=replace(fork, run=command.run))
 
 
 def require_valid(request: TaskRequest, fork: Fork) -> None:

@@ -28,6 +28,7 @@ from ...topics.messages import (
     ChildrenRequest,
     ChildRequest,
     ChildState,
+    Command,
     ErrorInfo,
     Payload,
     RunRecord,
@@ -139,6 +140,16 @@ class Intake:
             run=runs[0], runs=runs if len(runs) > 1 else None, status=first.record.status, duplicate=not created,
             thread=first.record.thread, turn=first.record.turn,
         )  # fmt: skip
+
+    async def fork(self, command: Command) -> RunRecord:
+        """The run that a command `fork` makes, which is durable. Raises as `submit` does."""
+        request = forks.asked(command, self._bus.salt)
+        named = request.key is not None or (command.task is not None and command.task.run is not None)
+        reply = await self.submit(request, compare=named)
+        made = await self._ledger.load(reply.run or "")
+        if made is None:
+            raise NotFound(f"there is no run {reply.run}", run=reply.run)
+        return made.record
 
     async def sibling(self, record: RunRecord, agent: str) -> None:
         """The run of a further agent that serves the topic of a task which had to wait for its first one."""

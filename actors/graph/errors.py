@@ -34,10 +34,8 @@ class InvalidGraph(GraphError, InvalidInput):
     code = "graph_invalid"
 
 
-class UnknownNode(InvalidGraph, NodeUnknown):
+class UnknownNode(NodeUnknown, InvalidGraph):
     """A node is named that the graph does not have. Facts: `graph`, `node`."""
-
-    code = "unknown_node"
 
 
 class UnknownChannel(InvalidGraph):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
@@ -18,6 +19,7 @@ from callboard.actors.graph import END, START, Graph, append
 from callboard.store.blobs import Blobs
 from callboard.store.checkpoints import Checkpoints
 from callboard.store.checkpoints.prune import Choice
+from callboard.store.deadletters import DeadLetters
 from callboard.store.errors import CheckpointMissing
 from callboard.store.submit import require_taken
 from callboard.store.threads import Threads
@@ -397,3 +399,63 @@ async def test_a_checkpoint_that_was_pruned_is_refused_and_one_that_a_fork_needs
         await checkpoints.prune(other.id, Choice(keep=1))
         with pytest.raises(CheckpointMissing, match="pruned"):
             await forked(found, other.id, gone.sequence)
+
+
+async def commanded(bus: Bus, run: str, body: Any) -> Any:
+    """The answer to a command `fork` from any client."""
+    data = json.dumps({"run": run, "verb": "fork", **body}).encode()
+    return json.loads((await bus.request(f"{bus.subjects.rpc}.command", data, timeout_s=5)).data)
+
+
+async def test_a_fork_is_a_command_that_is_durable_and_carried_out_once(
+    all_: Company, bus: Bus, settings: BrokerSettings
+) -> None:
+    source = await all_.run("keeper", {"a": 1})
+    first, second = await saved(bus, source.id), await saved(bus, source.id)
+    task = {"run": "of-its-own", "fork": {"checkpoint": first, "anew": True}, "input": {"b": 2}, "metadata": {"k": "v"}}
+    for body in (b"", json.dumps({"task": task}).encode(), json.dumps({"task": task}).encode()):
+        await bus.store(f"{settings.namespace}.cmd.{source.id}.fork", body)
+    named = await all_.ended("of-its-own")
+    assert (result_of(named), named.metadata) == ({"b": 2}, {"k": "v"})
+    assert named.forked_from == Fork(run=source.id, checkpoint=first, anew=True)
+
+    async def found() -> list[str]:
+        """The forks, each of which holds the checkpoint that it began from."""
+        return sorted((await Checkpoints(bus, Blobs(bus)).labels.of(source.id)).holds)
+
+    async def both() -> bool:
+        return len(await found()) == 2
+
+    await eventually(both)
+    plain = next(run for run in await found() if run != named.id)
+    assert (await all_.ended(plain)).forked_from == Fork(run=source.id, checkpoint=second)
+    answer = await commanded(bus, source.id, {"key": "k", "task": {"fork": {"checkpoint": second}}})
+    again = await commanded(bus, source.id, {"key": "k", "task": {"fork": {"checkpoint": second}}})
+    assert answer["record"]["id"] == again["record"]["id"]
+    assert answer["record"]["id"] not in (named.id, plain)
+    assert len(await found()) == 3
+    assert result_of(await all_.ended(answer["record"]["id"])) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("task", "code"),
+    [
+        ({"fork": {"run": "another"}}, "invalid_input"),
+        ({"fork": {"checkpoint": 3}}, "checkpoint_missing"),
+        ({"topic": "t"}, "invalid_input"),
+        ({"fork": {"update": {"json": {}}, "as_node": "n"}}, "invalid_input"),
+    ],
+)
+async def test_a_fork_that_cannot_be_made_is_an_answer_or_a_dead_letter(
+    all_: Company, bus: Bus, settings: BrokerSettings, task: dict[str, Any], code: str
+) -> None:
+    source = await all_.run("keeper", 1)
+    await saved(bus, source.id)
+    assert (await commanded(bus, source.id, {"task": task}))["error"]["code"] == code
+    await bus.store(f"{settings.namespace}.cmd.{source.id}.fork", json.dumps({"task": task}).encode())
+    letters = DeadLetters(bus)
+
+    async def there() -> bool:
+        return [one.letter.reason.code for one in await letters.page(after=0, limit=10)] == [code]
+
+    await eventually(there)

@@ -10,7 +10,8 @@ from .values import Payload
 class Fork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint of another run from which a run begins."""
 
-    run: str
+    run: str = ""
+    """Only a command `fork`, which names the run otherwise, may leave it out."""
     checkpoint: int = 0
     """Its id, the stream sequence of its message. 0 in a request: the newest one; in a record never."""
     update: Payload | None = None

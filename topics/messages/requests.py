@@ -109,8 +109,10 @@ class Command(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str | None = None
     """Of `escalate`: the agent that is asked now."""
     key: str = ""
-    """Of `resume` and `say`: names the command, so that it is carried out once however often it arrives. By default a
-    durable command has its sequence for a name."""
+    """Of `resume`, `say` and `fork`: names the command, so that it is carried out once however often it arrives. By
+    default a durable command has its sequence for a name."""
+    task: TaskRequest | None = None
+    """Of `fork`: the run that begins from a checkpoint of this one, as `cb.rpc.submit` takes it."""
     due: datetime | None = None
     """Of `interrupt_due`: what the timer was set to."""
     sequence: int = 0
