@@ -93,11 +93,16 @@ async def _on_callboard(request: Request, error: Exception) -> Response:
 
 async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [{"where": ".".join(str(part) for part in one["loc"]), "what": one["msg"]} for one in error.errors()]
+    found = [{"where": _where(one["loc"]), "what": one["msg"].removeprefix("Value error, ")} for one in error.errors()]
     text = "; ".join(f"{one['where']}: {one['what']}" for one in found[:3])
     return problem(
         InvalidRequest(f"the request does not have the form it needs: {text}", errors=found), request.url.path
     )
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    """The path to what is wrong. Of alternatives the framework adds how it checks them, which nobody has sent."""
+    return ".".join(part for part in map(str, location) if "[" not in part)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -20,6 +20,7 @@ from ..topics.ids import new_token
 from ..topics.messages import VERSION, Payload, Policy, RunRecord, encode
 from ..topics.reads import Stored
 from ..topics.schedules import Fire, Schedule, due_after, due_by, due_ms, require_valid
+from ..topics.units import schedule_at
 from .blobs import Blobs
 from .log import EventLog
 
@@ -173,7 +174,7 @@ class Schedules:
     async def arm_at(self, schedule: Schedule, due: datetime) -> None:
         """The timer of one due time; when that has passed, it fires at once."""
         head = {
-            "Nats-Schedule": f"@at {due:%Y-%m-%dT%H:%M:%S.%f}Z",
+            "Nats-Schedule": schedule_at(due),
             "Nats-Schedule-Target": self._subjects.fires,
         }
         body = encode(Fire(schedule.name, schedule.token, due))

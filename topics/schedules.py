@@ -18,6 +18,7 @@ from .errors import InvalidInput
 from .ids import RunId, derived_run_id
 from .messages import POLICIES, VERSION, Payload, Policy
 from .subjects import require_token
+from .units import LAST_YEAR
 
 NAME_CHARS = 64
 _LONGEST_S = 3660 * 86_400.0
@@ -114,8 +115,8 @@ def require_valid(schedule: Schedule) -> None:
         raise InvalidInput(f"an interval is 1 second to 10 years, not {schedule.every_s:g} s")
     if schedule.at is not None and schedule.at.tzinfo is None:
         raise InvalidInput(f"{schedule.at.isoformat()} has no time zone: add Z or an offset such as +02:00")
-    if schedule.at is not None and schedule.at.year >= 9999:
-        raise InvalidInput(f"{schedule.at.isoformat()} is at the end of the calendar: give a time within it")
+    if schedule.at is not None and schedule.at.year > LAST_YEAR:
+        raise InvalidInput(f"{schedule.at.isoformat()} is beyond the calendar: give a time up to {LAST_YEAR}")
     if schedule.at is not None and schedule.at <= schedule.since:
         raise InvalidInput(f"{schedule.at.isoformat()} lies in the past: give a time to come")
 

@@ -12,6 +12,7 @@ from ...topics.client import head_bytes
 from ...topics.messages import Command, Outcome, RunRecord, Work, encode
 from ...topics.schedules import Fire, Schedule, due_ms
 from ...topics.subjects import Subjects
+from ...topics.units import schedule_at
 from ..coordinator.effects import Dispatch, Timer
 
 
@@ -41,7 +42,7 @@ class Removal(Struct, frozen=True):
 def fire(subjects: Subjects, schedule: Schedule, due: datetime) -> Remedy:
     """The timer of a due time again; when that has passed it fires at once. A due time has one run, however often."""
     headers = {
-        "Nats-Schedule": f"@at {due:%Y-%m-%dT%H:%M:%S.%f}Z",
+        "Nats-Schedule": schedule_at(due),
         "Nats-Schedule-Target": subjects.fires,
     }
     body = encode(Fire(schedule.name, schedule.token, due))
@@ -61,7 +62,7 @@ def dispatch(subjects: Subjects, owed: Dispatch) -> Remedy:
 def timer(subjects: Subjects, owed: Timer) -> Remedy:
     """The timer again: it replaces one that is there, and one that comes late changes nothing."""
     headers = {
-        "Nats-Schedule": f"@at {owed.at:%Y-%m-%dT%H:%M:%S.%f}Z",
+        "Nats-Schedule": schedule_at(owed.at),
         "Nats-Schedule-Target": subjects.command(owed.run, owed.verb),
     }
     return Remedy(f"{subjects.timer}.{owed.run}.{owed.verb}", encode(owed.command), headers)

@@ -10,7 +10,7 @@ from typing import assert_never
 from ...store.attention import Attention
 from ...store.log import EventLog, Loaded
 from ...store.threads import Threads
-from ...topics import crash
+from ...topics import crash, units
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
 from ...topics.messages import Command, RunRecord, Work, encode
@@ -130,7 +130,7 @@ class Carrier:
         subjects = self._bus.subjects
         head = head_bytes(
             {
-                "Nats-Schedule": f"@at {timer.at:%Y-%m-%dT%H:%M:%S.%f}Z",
+                "Nats-Schedule": units.schedule_at(timer.at),
                 "Nats-Schedule-Target": subjects.command(timer.run, timer.verb),
             }
         )

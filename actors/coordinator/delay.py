@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from ...topics import units
 from ...topics.errors import InvalidInput
 
 HEADER = "Callboard-Run-At"
@@ -15,8 +16,10 @@ def require_valid(run_at: datetime | float | None) -> None:
     if isinstance(run_at, datetime):
         if run_at.tzinfo is None:
             raise InvalidInput(f"run_at {run_at.isoformat()} has no time zone: add Z or an offset such as +02:00")
-        if not 1 < run_at.year < 9999:
-            raise InvalidInput(f"run_at {run_at.isoformat()} is at the end of the calendar: give a time within it")
+        if not 1 < run_at.year <= units.LAST_YEAR:
+            raise InvalidInput(
+                f"run_at {run_at.isoformat()} is beyond the calendar: give a time up to {units.LAST_YEAR}"
+            )
     elif run_at is not None and not 0 <= run_at <= _LONGEST_S:
         raise InvalidInput(f"run_at {run_at:g} is not a delay: give 0 to {_LONGEST_S:.0f} seconds, or a time")
 

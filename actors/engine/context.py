@@ -97,12 +97,11 @@ class Context(Kin):
 
     async def sleep(self, duration: timedelta | float) -> None:
         """Sleeps (a timedelta, or seconds). A longer sleep is a durable timer and holds no worker; it may end a
-        moment late."""
-        seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+        moment late. Raises InvalidInput for what is no duration, or ends after the year 2261."""
         place, parts = self._place(), self._parts
         parts.check()
         found = parts.steps.recorded(place, "sleep", "sleep")
-        until = found.until if found and found.until else units.now() + timedelta(seconds=max(0.0, seconds))
+        until = found.until if found and found.until else _end_of(duration)
         if found is None:
             await parts.steps.note(
                 Step(
@@ -215,3 +214,16 @@ class Context(Kin):
         """Publishes to whoever subscribes to `topic` (see `Actor` and `@on`); its sequence. Journaled: once per
         place, and at least once over a crash."""
         return await self.step(self._parts.publish, topic, codec.encode(message), key, name=f"publish:{topic}")
+
+
+def _end_of(duration: timedelta | float) -> datetime:
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    try:
+        end = units.now() + timedelta(seconds=max(seconds, 0.0))
+    except (OverflowError, ValueError):  # beyond Python's calendar; not a number
+        end = None
+    if end is None or end.year > units.LAST_YEAR:
+        raise InvalidInput(
+            f"a sleep of {seconds:g} s is none that ends: sleep up to the year {units.LAST_YEAR} at most"
+        )
+    return end

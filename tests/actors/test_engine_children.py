@@ -159,6 +159,26 @@ async def test_long_sleep_suspends_and_wakes(settings: BrokerSettings, bus: Bus)
         assert steps == {"before": 2, "after": 2}
 
 
+async def test_a_sleep_that_the_broker_cannot_count_is_refused_where_it_is_asked_for(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    """Beyond its 64 bits of nanoseconds a timer is due at once, so that the run would be given out for ever."""
+
+    @agent("sleeper")
+    async def sleeper(ctx: Context, seconds: str) -> None:
+        await ctx.sleep(float(seconds))
+
+    async with company(settings, bus, [sleeper], patience_s=0.1) as all_:
+        for seconds in ("1e10", "1e17", "nan", "inf"):
+            record = await all_.run("sleeper", seconds)
+            assert record.error is not None
+            assert (record.attempt, record.error.code) == (1, "invalid_input")
+        run = await all_.submit("sleeper", "7e9")  # two centuries
+        assert (await all_.reaches(run, Status.WAITING, 2)).attempt == 1
+        await asyncio.sleep(0.3)
+        assert (await all_.record(run)).attempt == 1
+
+
 async def test_sleep_beside_children_wakes_by_whatever_is_first(settings: BrokerSettings, bus: Bus) -> None:
     """A race between a timer and a child, by plain asyncio."""
 

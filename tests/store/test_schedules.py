@@ -140,6 +140,7 @@ async def test_removed_nothing_is_left(bus: Bus, schedules: Schedules) -> None:
         ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, "past"),
         ({"at": datetime(1, 1, 1, tzinfo=UTC)}, "past"),
         ({"at": datetime(9999, 12, 31, 23, 59, tzinfo=UTC)}, "calendar"),
+        ({"at": datetime(2262, 1, 1, tzinfo=UTC)}, "calendar"),
         ({"at": datetime(2099, 1, 1)}, "time zone"),  # noqa: DTZ001  # that it has no zone is the case
         ({"every_s": 5, "topic": "t"}, "exactly one of the two"),
         ({"every_s": 5, "agent": None}, "exactly one of the two"),
