@@ -128,6 +128,12 @@ class Agent(Generic[R]):
         """The input that the function is called with. Raises DecodeError."""
         return codec.decode(data, self.input_type) if self.reads is None else self.reads(data)
 
+    def covers(self, error: BaseException) -> bool:
+        """Whether the retry policy repeats what failed with this error; with several at once if it does for each."""
+        if isinstance(error, BaseExceptionGroup):
+            return all(self.covers(one) for one in error.exceptions)
+        return self.retries.covers(error)
+
     def starts_anew(self, error: ErrorInfo | None) -> bool:
         """Whether a run that failed so is followed by one that starts from its input."""
         return self.on_missing == "new_run" and error is not None and error.code == "migration_missing"

@@ -6,6 +6,7 @@ attempt ── context ── parts ─┬─ places      where in the code an o
                              ├─ asking      interrupts: questions that outlive the attempt (`dialogue` asks them)
                              ├─ children    child runs
                              ├─ tenure      whether the run is still this attempt's
+                             ├─ tether      how they end the attempt, until it has ended
                              ├─ hold        durable waits, and when to let go of the worker
                              └─ writer      fenced writes
 """
@@ -27,6 +28,7 @@ from .place import number_branches
 from .tenure import Lease
 from .thread import Said, ThreadHandle
 from .threads import StepThreads
+from .workplace import Workplace
 
 __all__ = [
     "Attempt",
@@ -44,5 +46,6 @@ __all__ = [
     "StepThreads",
     "StepTimeout",
     "ThreadHandle",
+    "Workplace",
     "number_branches",
 ]

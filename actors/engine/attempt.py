@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from ...store.blobs import Blobs
-from ...store.checkpoints import Checkpoints
 from ...store.errors import naming
 from ...store.journal import Journal
 from ...store.lineage import Beginning, load_beginning
-from ...store.log import EventLog, Loaded
-from ...store.threads import Threads
+from ...store.log import Loaded
 from ...topics import codec, trace
-from ...topics.bus import Bus
-from ...topics.client import head_bytes
 from ...topics.errors import CallboardError, StaleFence
 from ...topics.messages import CancelOrder, ErrorInfo, Grant, Interrupt, Outcome, Payload, Status, UnknownEffect
 from ..agent import Agent, Terminal
-from ..publication import publication
-from ..refusals import Refusals
 from .answers import carried_out
 from .asking import Asking
 from .caller import Caller, quitting
@@ -38,9 +31,10 @@ from .parts import Parts
 from .place import Places
 from .steps import Steps, ended_by, failure
 from .tenure import Lease, Tenure
-from .threads import StepThreads
+from .tether import Tether
 from .tracing import attempt_ended, attempt_span
 from .undo import Undo, current
+from .workplace import Workplace
 from .writer import Writer
 
 log = logging.getLogger(__name__)
@@ -48,45 +42,29 @@ log = logging.getLogger(__name__)
 _STOP_S = 5.0
 """How long an agent's code may take to end after its attempt was ended; after that it is left behind, fenced off."""
 _FLUSH_S = 2.0
-_BUSY_PATIENCE_S = 0.02
 
 
 class Attempt:
     """Carries out one granted run. `execute()` gives its outcome, or None when the run belongs to somebody else now."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        blobs: Blobs,
-        agent: Agent[Any],
-        grant: Grant,
-        *,
-        known: dict[str, Agent[Any]],
-        threads: StepThreads,
-        processes: asyncio.Semaphore,
-        lease: Lease,
-        refusals: Refusals,
-        crowded: Callable[[], bool],
-        patience_s: float,
-        worker: str,
-    ) -> None:
+    def __init__(self, workplace: Workplace, agent: Agent[Any], grant: Grant, lease: Lease) -> None:
         assert grant.record is not None
-        self.record = grant.record
-        self._bus, self._blobs, self._agent, self._known, self._threads = bus, blobs, agent, known, threads
-        self._fence, self._worker = grant.fence, worker
-        self._log = EventLog(bus)
-        self._crowded, self._patience_s = crowded, patience_s
+        self.record = record = grant.record
+        self._workplace, self._agent, self._fence = workplace, agent, grant.fence
+        self._bus, self._blobs, self._log = workplace.bus, workplace.blobs, workplace.log
         self._interrupted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._refusals = refusals
-        self._writer = Writer(self._log, self.record.id, grant.fence, bus.inline_limit * 2, self._lost, self._refused)
-        self._hold = Hold(self._patience, lambda: self.interrupt("suspended"))
-        fields = {"run_id": self.record.id, "attempt": self.record.attempt, "agent": self.record.agent}
-        self._title = f"run {self.record.id} of agent {self.record.agent}"
-        self._logger = logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{self.record.agent}"), fields)
-        self.tenure = Tenure(lease, self._log, self.record.id, grant.fence, self._lost)
-        self._call = Caller(threads, self.tenure, self.record.id)
-        self._isolation = Isolation(processes, self._logger, self.tenure)
-        self._children = Children(bus, self._log, self.record, self._hold, self._lost, self._refused)
+        self._tether = tether = Tether(record.id, record.attempt, self.interrupt)
+        self._refused = partial(workplace.refusals.note, run=record.id, attempt=record.attempt)
+        limit = self._bus.inline_limit * 2
+        self._writer = Writer(self._log, record.id, grant.fence, limit, tether.lost, self._refused)
+        self._hold = Hold(workplace.patience, tether.suspend)
+        fields = {"run_id": record.id, "attempt": record.attempt, "agent": record.agent}
+        self._title = f"run {record.id} of agent {record.agent}"
+        self._logger = logging.LoggerAdapter(logging.getLogger(f"callboard.agent.{record.agent}"), fields)
+        self.tenure = Tenure(lease, self._log, record.id, grant.fence, tether.lost)
+        self._call = Caller(workplace.threads, self.tenure, record.id)
+        self._isolation = Isolation(workplace.processes, self._logger, self.tenure)
+        self._children = Children(self._bus, self._log, record, self._hold, tether.lost, self._refused)
         self._parts: Parts | None = None
         self._work_task: asyncio.Task[Outcome | None] | None = None
         self._waits: list[list[str]] = []
@@ -126,16 +104,6 @@ class Attempt:
         """Something was said to this run."""
         if self._parts is not None:
             self._parts.asking.told(sequence)
-
-    def _lost(self, error: BaseException) -> None:
-        log.info("run %s attempt %d is owned by somebody else now: %s", self.record.id, self.record.attempt, error)
-        self.interrupt("lost")
-
-    def _refused(self, kind: str) -> None:
-        self._refusals.note(kind, self.record.id, self.record.attempt)
-
-    def _patience(self) -> float:
-        return _BUSY_PATIENCE_S if self._crowded() else self._patience_s
 
     # -- execution ----------------------------------------------------------------------------------------------
 
@@ -178,14 +146,15 @@ class Attempt:
         self._isolation.end()
         self._hold.close()
         self._writer.close(ended)
+        self._tether.cut()
 
     async def _work(self) -> Outcome:
         """Everything that the run's own code takes part in; what it raises is the run's failure."""
         record = self.record
-        checkpoints, begun = Checkpoints(self._bus, self._blobs), Beginning(Journal())
+        checkpoints, begun = self._workplace.checkpoints, Beginning(Journal())
         if record.attempt > 1 or record.forked_from is not None:
             begun = await load_beginning(self._log, checkpoints, record, self._fence)
-        parts = self._assemble(begun, checkpoints)
+        parts = self._assemble(begun)
         await parts.memory.begin()
         parts.places.enter(begun.state.saved.checkpoint.place if begun.state else None)
         args = [Context(parts)]
@@ -201,21 +170,20 @@ class Attempt:
         await self._writer.flush()
         return self._outcome("completed", value=value)
 
-    def _assemble(self, begun: Beginning, checkpoints: Checkpoints) -> Parts:
+    def _assemble(self, begun: Beginning) -> Parts:
         places, journal = Places(self._title), begun.journal
-        call, record = self._call, self.record
-        steps = Steps(journal, self._writer, self._blobs, self._hold, call, record, places, self._covers)
-        effects = EffectCalls(
-            steps, call, journal, self._writer, self._blobs, self._hold, record, places, self._covers
-        )  # fmt: skip
+        call, record, covers = self._call, self.record, self._agent.covers
+        steps = Steps(journal, self._writer, self._blobs, self._hold, call, record, places, covers)
+        effects = EffectCalls(steps, call, journal, self._writer, self._blobs, self._hold, record, places, covers)
         room = self._bus.max_payload // 8
         inbox = Inbox(self._bus, record.id, journal.heard)
         asking = Asking(steps, journal, self._writer, self._blobs, self._hold, record, inbox, room)
         memory = Memory(
-            checkpoints, self._writer, self._hold, places, record, self._agent, begun.state, lambda: inbox.position,
-            lambda: asking.taken, self._blobs,
+            self._workplace.checkpoints, self._writer, self._hold, places, record, self._agent, begun.state,
+            lambda: inbox.position, lambda: asking.taken, self._blobs,
         )  # fmt: skip
         self._parts = Parts(
+            workplace=self._workplace,
             bus=self._bus,
             record=self.record,
             journal=journal,
@@ -227,23 +195,15 @@ class Attempt:
             asking=asking,
             inbox=inbox,
             children=self._children,
-            threads=Threads(self._bus),
             places=places,
             isolation=self._isolation,
             tenure=self.tenure,
             refused=self._refused,
-            stop=lambda: self.interrupt("stopped"),
-            known=self._known,
+            stop=self._tether.stop,
             logger=self._logger,
-            publish=self._publish,
             memory=memory,
-            executor=self._threads,
         )
         return self._parts
-
-    async def _publish(self, topic: str, data: bytes, key: str | None) -> int:
-        subject, headers = publication(self._bus.subjects, topic, key)
-        return await self._bus.store(subject, data, head_bytes(headers) if headers else None)
 
     async def _verdict(self, work: asyncio.Task[Outcome | None]) -> Outcome | None:
         if work.cancelled():
@@ -258,14 +218,8 @@ class Attempt:
         await self._flush()
         return self._outcome("failed", error=self._failure(error))
 
-    def _covers(self, error: BaseException) -> bool:
-        """Whether the agent's retry policy repeats what failed with this error."""
-        if isinstance(error, BaseExceptionGroup):
-            return all(self._covers(one) for one in error.exceptions)
-        return self._agent.retries.covers(error)
-
     def _failure(self, error: BaseException) -> ErrorInfo:
-        return ended_by(error, self.record.attempt, self._covers)
+        return ended_by(error, self.record.attempt, self._agent.covers)
 
     async def _stop(self, work: asyncio.Task[Outcome | None], why: str) -> Outcome | None:
         """Waits for the end of the agent's code, which was cancelled, and says what became of the attempt. What the
@@ -333,7 +287,12 @@ class Attempt:
     async def _undo(self, loaded: Loaded) -> Outcome | None:
         late = self._parts.effects.late if self._parts else ()
         undo = Undo(
-            self._log, self._blobs, Caller(self._threads, run=self.record.id), loaded, self._writer.numbered, late
+            self._log,
+            self._blobs,
+            Caller(self._workplace.threads, run=self.record.id),
+            loaded,
+            self._writer.numbered,
+            late,
         )
         try:
             left = await undo.execute()
@@ -373,7 +332,7 @@ class Attempt:
             run=record.id,
             attempt=record.attempt,
             epoch=record.epoch,
-            worker=self._worker,
+            worker=self._workplace.worker,
             kind=kind,
             value=value,
             error=error,

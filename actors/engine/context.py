@@ -86,7 +86,7 @@ class Context(Kin):
     @property
     def threads(self) -> Executor:
         """Where sync functions run."""
-        return self._parts.executor
+        return self._parts.workplace.threads
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

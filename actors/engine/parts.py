@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ...store.blobs import Blobs
 from ...store.journal import Journal
-from ...store.threads import Threads
 from ...topics.bus import Bus
+from ...topics.client import head_bytes
 from ...topics.messages import RunRecord
 from ...topics.subjects import require_token
 from ..agent import Agent
+from ..publication import publication
 from .asking import Asking
 from .children import Children
 from .effects import EffectCalls
@@ -25,6 +25,7 @@ from .memory import Memory
 from .place import Places
 from .steps import Steps
 from .tenure import Tenure
+from .workplace import Workplace
 from .writer import Writer
 
 
@@ -32,6 +33,7 @@ from .writer import Writer
 class Parts:
     """Everything that `Context` delegates to."""
 
+    workplace: Workplace
     bus: Bus
     record: RunRecord
     journal: Journal
@@ -43,17 +45,13 @@ class Parts:
     asking: Asking
     inbox: Inbox
     children: Children
-    threads: Threads
     places: Places
     isolation: Isolation
     tenure: Tenure
     refused: Callable[[str], None]
     stop: Callable[[], None]
     logger: logging.LoggerAdapter[logging.Logger]
-    publish: Callable[[str, bytes, str | None], Awaitable[int]]
-    known: dict[str, Agent[Any]]
     memory: Memory
-    executor: Executor
     ended: BaseException | None = None
 
     @property
@@ -70,5 +68,10 @@ class Parts:
         """Name and result type of an agent to call. Raises InvalidSubject."""
         if isinstance(agent, Agent):
             return agent.name, agent.result_type if returns is None else returns
-        local = self.known.get(require_token("agent", agent))
+        local = self.workplace.known.get(require_token("agent", agent))
         return agent, returns if returns is not None else (local.result_type if local else Any)
+
+    async def publish(self, topic: str, data: bytes, key: str | None) -> int:
+        """Publishes JSON to a topic; its sequence. Repeated while the broker is unavailable, at most 30 s."""
+        subject, headers = publication(self.bus.subjects, topic, key)
+        return await self.bus.store(subject, data, head_bytes(headers) if headers else None)

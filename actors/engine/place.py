@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,15 +22,27 @@ T = TypeVar("T")
 class Scope:
     """The counter of one task of one attempt."""
 
-    __slots__ = ("branches", "count", "owner", "prefix", "task")
+    __slots__ = ("_task", "branches", "count", "owner", "prefix")
 
     def __init__(self, owner: Places, prefix: str, task: asyncio.Task[Any] | None) -> None:
         self.owner = owner
         self.prefix = prefix
-        self.task = task
-        """None until the task has begun to use it."""
+        self._task = None if task is None else weakref.ref(task)  # whose context holds this scope
         self.count = 0
         self.branches = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether its task has begun to use it."""
+        return self._task is not None
+
+    def begin(self, task: asyncio.Task[Any] | None) -> None:
+        """This task is the one that it counts for."""
+        self._task = None if task is None else weakref.ref(task)
+
+    def is_of(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether it counts for this task."""
+        return self._task is not None and self._task() is task
 
     def branch(self) -> Scope:
         """The scope of the next task below this one."""
@@ -60,11 +73,11 @@ class Places:
         if scope is None or scope.owner is not self:
             scope = Scope(self, "x:", task)  # called by a task that is no descendant of the agent's own
             _scope.set(scope)
-        elif scope.task is None:
-            scope.task = task
-        elif scope.task is not task:  # a task that was created past the loop's factory
+        elif not scope.begun:
+            scope.begin(task)
+        elif not scope.is_of(task):  # a task that was created past the loop's factory
             scope = scope.branch()
-            scope.task = task
+            scope.begin(task)
             _scope.set(scope)
         place = f"{scope.prefix}{scope.count}"
         scope.count += 1
@@ -74,7 +87,7 @@ class Places:
     def own(self) -> bool:
         """Whether the task that asks is the agent's own, outside of its steps."""
         scope = _scope.get()
-        return scope is not None and scope.owner is self and not scope.prefix and scope.task is asyncio.current_task()
+        return scope is not None and scope.owner is self and not scope.prefix and scope.is_of(asyncio.current_task())
 
     def position(self) -> tuple[int, int]:
         """How many operations and branches the agent's own task, which asks, has asked for."""

@@ -31,7 +31,7 @@ class ThreadHandle:
     def __init__(self, step: Callable[..., Coroutine[Any, Any, Any]], run: str, thread: str, parts: Parts) -> None:
         self._step, self._run = step, run
         self._threads, self._blobs, self._writer, self._refused = (
-            parts.threads,
+            parts.workplace.conversations,
             parts.blobs,
             parts.writer,
             parts.refused,

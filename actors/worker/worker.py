@@ -12,10 +12,8 @@ from typing import Any, Protocol
 import msgspec
 
 from ...store.agents import AgentRegistry
-from ...store.blobs import Blobs
 from ...store.deadletters import DeadLetters
 from ...store.errors import info_of
-from ...store.log import EventLog
 from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import Message
@@ -28,7 +26,7 @@ from ...topics.versions import split, versioned
 from ..actor import Actor, SignalSource, Source
 from ..agent import Agent
 from ..context import ActorContext
-from ..engine import Attempt, Lease, StepThreads, number_branches
+from ..engine import Attempt, Lease, StepThreads, Workplace, number_branches
 from ..refusals import Refusals
 from .desk import Desk
 from .lookout import Lookout
@@ -83,13 +81,16 @@ class AgentWorker(Actor):
         self._bus, self._leases = bus, leases
         self._agents = {agent.name: agent for agent in agents}
         self.worker = worker or new_token(12)
-        self._concurrency, self._lease_s, self._patience_s = concurrency, lease_s, patience_s
-        self._blobs = Blobs(bus, patient=True)
+        self._concurrency, self._lease_s = concurrency, lease_s
         self._desk = Desk(bus, self.worker)
         self._dead = DeadLetters(bus)
         self._threads = StepThreads(concurrency * 2 + 4)
         self._refusals = Refusals()
-        self._processes = asyncio.Semaphore(concurrency)
+        self._workplace = Workplace(
+            bus=bus, worker=self.worker, known=self._agents, threads=self._threads,
+            processes=asyncio.Semaphore(concurrency), refusals=self._refusals, crowded=self._crowded,
+            patience_s=patience_s,
+        )  # fmt: skip
         self._pullers: list[Puller] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[str, Attempt] = {}
@@ -126,7 +127,7 @@ class AgentWorker(Actor):
         has one, where the runs are that are pinned to it."""
         number_branches(asyncio.get_running_loop())
         registry = AgentRegistry(self._bus)
-        await self._blobs.ensure()
+        await self._workplace.blobs.ensure()
         for agent in self._agents.values():
             await self._register(registry, agent)
         for agent in self._agents.values():
@@ -251,7 +252,7 @@ class AgentWorker(Actor):
 
     async def _record_of(self, grant: Grant) -> RunRecord | None:
         """The record of a grant that did not fit into the answer; None when the run has moved on since."""
-        loaded = await EventLog(self._bus).load_current(grant.run)
+        loaded = await self._workplace.log.load_current(grant.run)
         return loaded.record if loaded is not None and loaded.sequence == grant.fence else None
 
     async def _carry_out(self, grant: Grant, lease: Lease) -> bool:
@@ -266,20 +267,7 @@ class AgentWorker(Actor):
         before = self._running.get(record.id)
         if before is not None and before.record.attempt == record.attempt:
             return await self._ends[record.id]  # a broker that was killed has forgotten who has the message
-        attempt = Attempt(
-            self._bus,
-            self._blobs,
-            self._agents[record.agent],
-            grant,
-            known=self._agents,
-            threads=self._threads,
-            processes=self._processes,
-            lease=lease,
-            refusals=self._refusals,
-            crowded=self._crowded,
-            patience_s=self._patience_s,
-            worker=self.worker,
-        )
+        attempt = Attempt(self._workplace, self._agents[record.agent], grant, lease)
         if before is not None:
             before.interrupt("lost")  # it came back to the worker that had lost it
         self._running[record.id] = attempt
