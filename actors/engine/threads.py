@@ -107,6 +107,7 @@ class StepThreads(Executor):
             task.run()
             if self._has_ended(task):
                 return
+            del task  # while this thread waits for the next one, it keeps nothing of a step
 
     def _has_ended(self, task: _Task) -> bool:
         """Whether the thread ends too: another one has taken its place."""
