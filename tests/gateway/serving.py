@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +27,7 @@ from callboard.topics.config import BrokerSettings
 from callboard.topics.ids import new_run_id
 from callboard.topics.messages import NOTHING, Event, Payload, RunRecord, Status, encode
 from callboard.topics.streams import ensure_streams
+from tests.support.nursery import Process, born
 
 START_S = 20.0
 
@@ -47,10 +47,10 @@ class Gateway:
             "CALLBOARD_PROJECTION": str(projection),
             **{f"CALLBOARD_{name.upper()}": str(value) for name, value in settings.items()},
         }
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def start(self, *, ready: bool = True) -> None:
-        self.process = subprocess.Popen([sys.executable, "-m", "callboard.gateway"], env=self._environment)
+        self.process = born(["-m", "callboard.gateway"], self._environment)
         self.wait_for("/readyz" if ready else "/healthz")
 
     def wait_for(self, path: str, status: int = 200) -> None:

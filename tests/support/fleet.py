@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from callboard.actors.publication import publish
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import NoResponders, Unavailable
+from tests.support.nursery import Process, born
 
 PROGRAM = Path(__file__).parents[1] / "runtime" / "programs" / "recorder.py"
 
@@ -32,11 +32,11 @@ class Fleet:
 
     def __init__(self, settings: BrokerSettings, file: Path) -> None:
         self._settings, self._file = settings, file
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
 
-    def start(self, takes_s: float = 0.02) -> subprocess.Popen[bytes]:
-        command = [sys.executable, PROGRAM, self._settings.nats_url, self._settings.namespace, self._file, str(takes_s)]
-        process = subprocess.Popen([str(word) for word in command])
+    def start(self, takes_s: float = 0.02) -> Process:
+        words = [PROGRAM, self._settings.nats_url, self._settings.namespace, self._file, takes_s]
+        process = born([str(word) for word in words], os.environ)
         self.processes.append(process)
         return process
 
@@ -92,7 +92,7 @@ async def serving(bus: Bus, keys: int, within_s: float = 15) -> set[int]:
             await asyncio.sleep(0.1)
 
 
-async def both_serve(bus: Bus, processes: list[subprocess.Popen[bytes]], keys: int) -> None:
+async def both_serve(bus: Bus, processes: list[Process], keys: int) -> None:
     deadline = time.monotonic() + 15
     while await serving(bus, keys) != {process.pid for process in processes}:
         assert time.monotonic() < deadline, "the keys are not spread"

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,19 @@ from callboard.runtime.nats_port import free_ports
 from callboard.store.blobs import Blobs
 from callboard.store.submit import Submitter
 from callboard.topics.bus import Bus
+from callboard.topics.client import Message
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import CallboardError
 from callboard.topics.ids import new_token
 from callboard.topics.messages import RunRecord, TaskRequest
 from callboard.topics.streams import ensure_streams
+from tests.support.nursery import Process, born, started
 
 CALLBOARD = Path(sys.executable).with_name("callboard")
 AGENTS = Path(__file__).parents[1] / "system" / "agents.py"
 READY_S = 30.0
+ASK_S = 0.3
+_NOBODY = 503
 
 
 class System:
@@ -36,7 +41,7 @@ class System:
     def __init__(self, url: str, folder: Path, replicas: int = 1) -> None:
         self.settings = BrokerSettings(nats_url=url, namespace=f"s{new_token(6)}", replicas=replicas)
         self.folder = folder
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Process] = {}
         self.bus: Bus
         self.submitter: Submitter
         self._count = 0
@@ -58,36 +63,68 @@ class System:
         return os.environ | own | more
 
     def start(self, role: str, *arguments: str, **environment: str) -> str:
-        """Starts a process and returns its name; a worker serves `tests/system/agents.py`."""
+        """Gives birth to a process (tests/support/nursery.py); its name. A worker serves `tests/system/agents.py`."""
+        return self._start(born, ["-m", "callboard.cli"], role, arguments, environment)
+
+    def start_afresh(self, role: str, *arguments: str, **environment: str) -> str:
+        """As `start`, but loaded from the disk, for what is tested of the start itself."""
+        return self._start(started, [str(CALLBOARD)], role, arguments, environment)
+
+    def _start(
+        self,
+        way: Callable[..., Process],
+        command: list[str],
+        role: str,
+        arguments: tuple[str, ...],
+        more: dict[str, str],
+    ) -> str:
         self._count += 1
         name = f"{role}-{self._count}"
-        command = [str(CALLBOARD), role, *([str(AGENTS)] if role == "worker" else []), *arguments]
+        words = [*command, role, *([str(AGENTS)] if role == "worker" else []), *arguments]
         with (self.folder / f"{name}.log").open("wb") as log:
-            self.processes[name] = subprocess.Popen(
-                command, env=self.environment(**environment), stdout=log, stderr=log, cwd=self.folder
-            )
+            self.processes[name] = way(words, self.environment(**more), self.folder, log)
         return name
 
     async def ready(self, coordinators: int = 1, workers: int = 1) -> None:
         """Waits until so many hosts of each kind answer."""
         deadline = time.monotonic() + READY_S
-        while True:
-            beats = await self._beats()
-            here = [
+
+        def count(beats: list[dict[str, Any]]) -> tuple[int, int]:
+            return (
                 sum("coordinator" in beat.get("actors", ()) for beat in beats),
                 sum(bool(beat.get("agents")) for beat in beats),
-            ]
-            if here[0] >= coordinators and here[1] >= workers:
-                return
-            assert time.monotonic() < deadline, f"{here} of {[coordinators, workers]} came up\n{self.logs()}"
-            await asyncio.sleep(0.1)
+            )
 
-    async def _beats(self) -> list[dict[str, Any]]:
-        try:
-            answers = await self.bus.gather(self.bus.subjects.worker, wait_s=0.3)
-        except CallboardError:
-            return []
-        return [msgspec.json.decode(answer.data) for answer in answers]
+        def enough(beats: list[dict[str, Any]]) -> bool:
+            return count(beats)[0] >= coordinators and count(beats)[1] >= workers
+
+        while not enough(found := await self.beats(enough)):
+            assert time.monotonic() < deadline, f"{count(found)} of {(coordinators, workers)} came up\n{self.logs()}"
+            await asyncio.sleep(0.02)
+
+    async def beats(self, enough: Callable[[list[dict[str, Any]]], bool] = lambda _: False) -> list[dict[str, Any]]:
+        """What the hosts say of themselves that answer within a moment, or until they are enough."""
+        found: list[dict[str, Any]] = []
+        over = asyncio.Event()
+
+        def collect(message: Message | None) -> None:
+            if message is not None and message.status != _NOBODY:
+                found.append(msgspec.json.decode(message.data))
+            if message is None or message.status == _NOBODY or enough(found):
+                over.set()
+
+        with suppress(CallboardError, TimeoutError):
+            async with self.bus.call(self.bus.subjects.worker, b"", None, collect):
+                await asyncio.wait_for(over.wait(), ASK_S)
+        return found
+
+    async def command(self, *words: str, within_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Runs `callboard` with these words to its end."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = born(["-m", "callboard.cli", *words], self.environment(), output=out, errors=err)
+            code = await asyncio.to_thread(process.wait, within_s)
+            texts = [os.pread(file.fileno(), 1 << 24, 0).decode() for file in (out, err)]
+        return subprocess.CompletedProcess(words, code, *texts)
 
     def kill(self, name: str) -> None:
         """SIGKILL."""

@@ -36,7 +36,7 @@ async def reaches(whole: System, run: str, step: int) -> None:
 
 async def kill_holder(whole: System, run: str) -> None:
     """Kills the worker that carries the run out."""
-    pids = {beat["id"]: beat["pid"] for beat in await whole._beats()}
+    pids = {beat["id"]: beat["pid"] for beat in await whole.beats()}
     holder = (await invariants.load(whole.bus, run)).worker
     assert holder is not None
     whole.kill(next(name for name, process in whole.processes.items() if process.pid == pids[holder]))

@@ -4,7 +4,6 @@ and what is said to runs that work."""
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 from callboard.runtime.nats_server import ServerProcess
 from callboard.topics.messages import Answer, Payload, RunRecord, Status
 from tests.support import invariants
-from tests.support.system import CALLBOARD, System, free_port, result, system
+from tests.support.system import System, free_port, result, system
 
 
 @pytest.fixture
@@ -31,14 +30,8 @@ async def whole(nats: ServerProcess, tmp_path: Path) -> AsyncIterator[System]:
 
 async def cli(whole: System, *words: str) -> tuple[int, str]:
     """Exit code and output of a command."""
-
-    def run() -> tuple[int, str]:
-        done = subprocess.run(
-            [str(CALLBOARD), *words], env=whole.environment(), capture_output=True, text=True, timeout=60, check=False
-        )
-        return done.returncode, done.stdout + done.stderr
-
-    return await asyncio.to_thread(run)
+    done = await whole.command(*words)
+    return done.returncode, done.stdout + done.stderr
 
 
 async def asks(whole: System, run: str, *names: str, within_s: float = 30) -> RunRecord:

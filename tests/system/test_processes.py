@@ -185,7 +185,7 @@ async def test_sigterm_ends_every_role_with_0(whole: System, role: str) -> None:
 async def test_sigterm_at_any_moment_of_the_start_ends_a_role_with_0(whole: System, role: str) -> None:
     for delay_s in (0.0, 0.1, 0.3, 0.6, 1.0):
         arguments = ("--port", str(free_port())) if role == "gateway" else ()
-        name = whole.start(role, *arguments)
+        name = whole.start_afresh(role, *arguments)
         async with asyncio.timeout(30):
             while not _hears_sigterm(whole.processes[name].pid):
                 await asyncio.sleep(0.005)

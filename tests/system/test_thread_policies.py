@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -21,7 +20,7 @@ from callboard.store.threads import Threads
 from callboard.topics.ids import new_run_id
 from callboard.topics.messages import RunRecord, Status
 from tests.support import invariants
-from tests.support.system import CALLBOARD, System, free_port, system
+from tests.support.system import System, free_port, system
 
 LONG = {"steps": 100, "seconds": 0.1}
 SHORT = {"steps": 2, "seconds": 0.1}
@@ -120,26 +119,20 @@ async def test_over_http(whole: System) -> None:
         assert (await http.post("/runs", json={"agent": "job", "thread": "t", "policy": "x"})).status_code == 422
 
 
-async def command(whole: System, *words: str) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(
-        subprocess.run, [str(CALLBOARD), *words], env=whole.environment(), capture_output=True, text=True, timeout=60
-    )
-
-
 async def test_from_the_command_line(whole: System) -> None:
     first = await busy(whole, "t")
     value = json.dumps(SHORT)
-    refused = await command(whole, "run", "job", value, "--thread", "t", "--policy", "reject")
+    refused = await whole.command("run", "job", value, "--thread", "t", "--policy", "reject")
     assert refused.returncode != 0
     assert first in refused.stderr
-    wrong = await command(whole, "run", "job", value, "--thread", "t", "--policy", "x")
+    wrong = await whole.command("run", "job", value, "--thread", "t", "--policy", "x")
     assert wrong.returncode != 0
     assert "interrupt" in wrong.stderr
-    published = await command(whole, "publish", "job", value, "--thread", "t")
+    published = await whole.command("publish", "job", value, "--thread", "t")
     waits = published.stdout.strip()
     assert "waits for run" in ((await reaches(whole, waits, Status.QUEUED)).reason or "")
     told = json.loads(
-        (await command(whole, "run", "job", value, "--thread", "t", "--policy", "interrupt", "--json")).stdout
+        (await whole.command("run", "job", value, "--thread", "t", "--policy", "interrupt", "--json")).stdout
     )
     assert (told["turn"]["did"], told["turn"]["met"]) == ("interrupted", first)
     assert (await whole.finished(first)).status is Status.INTERRUPTED

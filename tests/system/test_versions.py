@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,23 +14,21 @@ import pytest
 from callboard.runtime.nats_server import ServerProcess
 from callboard.store.log import EventLog
 from callboard.topics.messages import Answer, Payload, RunRecord, Status
-from tests.support.system import CALLBOARD, System, result, system
+from tests.support.system import System, result, system
 
 MODULE = str(Path(__file__).with_name("versioned_agents.py"))
 
 
-def cli(whole: System, *words: str) -> str:
+async def cli(whole: System, *words: str) -> str:
     """What a command prints."""
-    done = subprocess.run(
-        [str(CALLBOARD), *words], env=whole.environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+    done = await whole.command(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 async def versions(whole: System) -> list[tuple[str, bool, int, int]]:
     """Of agent `custodian`, as `callboard agents` shows them: version, whether it is current, workers, pinned runs."""
-    text = await asyncio.to_thread(cli, whole, "agents", "--json")
+    text = await cli(whole, "agents", "--json")
     shown = [msgspec.json.decode(line) for line in text.splitlines()]
     (custodian,) = [one for one in shown if one["name"] == "custodian"]
     return [(one["version"], one["current"], len(one["workers"]), one["pinned"]) for one in custodian["versions"]]
@@ -84,12 +81,12 @@ async def test_a_rolling_deploy(nats: ServerProcess, tmp_path: Path) -> None:
         await tell(whole, pinned, "go")
         waits = await until(whole, pinned, lambda one: "no worker has agent 'custodian'" in (one.reason or ""))
         assert (waits.status, waits.version) == (Status.QUEUED, "1")
-        assert "queue:custodian@1" in await asyncio.to_thread(cli, whole, "attention")
+        assert "queue:custodian@1" in await cli(whole, "attention")
 
-        forked = (await asyncio.to_thread(cli, whole, "fork", asked, "--checkpoint", await first(whole, asked))).strip()
+        forked = (await cli(whole, "fork", asked, "--checkpoint", await first(whole, asked))).strip()
         again = await answered(whole, forked, "no")
         assert result(again)["log"] == ["written by 1", "no, told to 2", "A draft by Lovelace, Ada"]
-        shown = await asyncio.to_thread(cli, whole, "runs", "show", forked)
+        shown = await cli(whole, "runs", "show", forked)
         assert f"run {asked} at checkpoint" in shown
 
         whole.start("worker", MODULE, AGENT_VERSION="1")
