@@ -19,6 +19,7 @@ from ..topics.errors import IllegalTransition, InvalidMessage, InvalidSubject, N
 from ..topics.messages import AgentInfo, encode
 from ..topics.reads import Stored
 from ..topics.versions import require_version, split, versioned
+from .unread import leave_out
 
 log = logging.getLogger(__name__)
 
@@ -88,18 +89,19 @@ class AgentRegistry:
         """Takes a registration away: of a version that is not the current one, or (None) of the whole agent. Workers
         that start bring it back. Coordinators are told; one that misses it knows it until it starts again.
 
-        Raises NotFound, IllegalTransition for the current version, Unavailable."""
+        Raises NotFound, InvalidSubject, IllegalTransition for the current version, Unavailable."""
         found = await self.registrations()
         current, versions = found.current.get(name), found.versions.get(name, [])
-        if version is None:
-            tokens = [name] * (current is not None) + [versioned(name, one.version) for one in versions]
-        else:
-            tokens = [versioned(name, one.version) for one in versions if one.version == version]
+        tokens = [versioned(name, one.version) for one in versions if version in (None, one.version)]
+        subjects = self._bus.subjects
+        named = subjects.agent(name) if version is None else subjects.agent_version(name, version)
+        if await reads.last_from_leader(self._bus, self._stream, named) is not None:  # also what cannot be read
+            tokens.append(named.rpartition(".")[2])
         if not tokens:
             raise NotFound(f"agent {name!r} is not registered" + (f" in version {version!r}" if version else ""))
         if version is not None and current is not None and current.version == version:
             raise IllegalTransition(f"new runs of agent {name!r} follow version {version!r}: promote another one first")
-        for token in tokens:
+        for token in dict.fromkeys(tokens):
             subject = f"{self._bus.subjects.namespace}.agent.{token}"
             await self._bus.api(f"STREAM.PURGE.{self._stream}", {"filter": subject})
             self._bus.publish(self._bus.subjects.live_of(subject), b"")
@@ -209,5 +211,5 @@ def _read(stored: Stored) -> AgentInfo | None:
     try:
         return registered(stored.kind, stored.data)
     except InvalidMessage as error:
-        log.warning("message %d on %s is left out: %s", stored.sequence, stored.subject, error)
+        leave_out(log, stored, str(error))
         return None

@@ -25,6 +25,7 @@ from ..topics.units import now
 from ..topics.versions import split
 from .deadletters import DeadLetters, Letter
 from .log import EventLog
+from .unread import leave_out
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +237,7 @@ def _read(stored: Stored) -> Notice | None:
     try:
         return _decode(stored.data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        log.warning("message %d on %s is not a notice: %s", stored.sequence, stored.subject, error)
+        leave_out(log, stored, f"it is not a notice: {error}")
         return None
 
 

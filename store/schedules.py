@@ -23,6 +23,7 @@ from ..topics.schedules import Fire, Schedule, due_after, due_by, due_ms, requir
 from ..topics.units import schedule_at
 from .blobs import Blobs
 from .log import EventLog
+from .unread import leave_out
 
 log = logging.getLogger(__name__)
 
@@ -260,6 +261,6 @@ def _read(stored: Stored) -> Schedule | None:
         if schedule.name != stored.kind:
             raise InvalidMessage(f"it defines another schedule, {schedule.name!r}")
     except (msgspec.MsgspecError, UnicodeDecodeError, InvalidMessage) as error:
-        log.warning("message %d on %s is not a schedule: %s", stored.sequence, stored.subject, error)
+        leave_out(log, stored, f"it is not a schedule: {error}")
         return None
     return schedule

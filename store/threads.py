@@ -17,6 +17,7 @@ from ..topics.messages import Origin, ThreadHead, ThreadMessage, ThreadRecord, e
 from ..topics.reads import Stored
 from ..topics.subjects import require_token
 from ..topics.units import now
+from .unread import leave_out
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class Threads:
                 try:
                     found.add(_decode_mark(stored.data)["run"])
                 except (msgspec.MsgspecError, KeyError) as error:
-                    log.warning("message %d on %s is not a mark: %s", stored.sequence, stored.subject, error)
+                    leave_out(log, stored, f"it is not a mark: {error}")
         return found
 
     async def messages(self, thread: str, after: int = 0, limit: int = _PAGE) -> list[Posted]:
@@ -250,5 +251,5 @@ def _posted(stored: Stored) -> Posted | None:
     try:
         return Posted(stored.sequence, _decode_message(stored.data))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        log.warning("message %d on %s is not a thread's message: %s", stored.sequence, stored.subject, error)
+        leave_out(log, stored, f"it is not a thread's message: {error}")
         return None

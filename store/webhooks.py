@@ -28,6 +28,7 @@ from ..topics.ids import new_token
 from ..topics.messages import TERMINAL, Status, Webhook, encode
 from ..topics.reads import Stored
 from ..topics.units import now
+from .unread import leave_out
 
 log = logging.getLogger(__name__)
 
@@ -285,5 +286,5 @@ def _read(stored: Stored) -> Webhook | None:
     try:
         return _decode(stored.data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        log.warning("message %d on %s is not a webhook: %s", stored.sequence, stored.subject, error)
+        leave_out(log, stored, f"it is not a webhook: {error}")
         return None

@@ -55,8 +55,15 @@ async def test_garbage_is_left_out_and_written_over(bus: Bus, caplog: pytest.Log
     assert await registry.all() == [AgentInfo(name="good")]
     assert caplog.text.count("is not a registration") == 2
     assert "registers another agent" in caplog.text
+    await registry.all()
+    assert caplog.text.count("is not a registration") == 2, "told once, however often it is read"
     with pytest.raises(NotFound, match="bad"):
         await registry.get("bad")
+    with pytest.raises(InvalidSubject):
+        await registry.forget(">")
+    await registry.forget("empty")
+    with pytest.raises(NotFound, match="empty"):
+        await registry.forget("empty")
     assert await registry.register(AgentInfo(name="bad"))
     assert await registry.get("bad") == AgentInfo(name="bad")
 
