@@ -65,7 +65,7 @@ class Effect:
     @property
     def error(self) -> ErrorInfo | None:
         """Why the compensation failed, or why the effect did, or what left it unknown."""
-        for entry in (self.compensation, self.settlement, self.doubt):
+        for entry in (self.compensation, self.settlement or self.doubt):
             if entry is not None and entry.error is not None:
                 return entry.error
         return None

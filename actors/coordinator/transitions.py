@@ -247,7 +247,7 @@ def _waiting_for(outcome: Outcome) -> str:
 
 
 def _needs(outcome: Outcome) -> str:
-    names = [f"{one.name!r} ({one.at})" for one in outcome.unknown or ()]
+    names = [f"{one.name!r} ({one.at}{'; ' if one.why else ''}{one.why})" for one in outcome.unknown or ()]
     asked = [one.id for one in outcome.interrupts or ()]
     if not names:
         return f"waits for an answer: {_listed(asked)}"

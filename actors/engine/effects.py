@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _LAST_MOMENTS_S = 4.0
 """How long the function of an effect may go on after its attempt was ended, so that it is known how it went."""
+_WHY_CHARS = 300
 _ASK_PAUSES_S = (0.5, 2.0)
 """A reconcile hook that raises is asked again after these pauses; then a person is."""
 
@@ -249,7 +250,8 @@ class EffectCalls:
             "run %s: it is not known whether effect %r (%s) happened: %s",
             self._record.id, call.name, effect.at, verdict.why,
         )  # fmt: skip
-        with self._hold.for_person(effect.question):
+        why = str(verdict.why)[:_WHY_CHARS] if call.reconcile is not None else ""
+        with self._hold.for_person(msgspec.structs.replace(effect.question, why=why)):
             return await asyncio.get_running_loop().create_future()
 
     def _ruling(self, claim: Step) -> Ruling | None:

@@ -214,8 +214,11 @@ async def test_the_reconcile_hook_is_asked_first(settings: BrokerSettings, bus: 
             assert result_of(record) == {"happened": "found", "did_not": "paid"}[answer]
             assert len(calls) == {"happened": 1, "did_not": 2}[answer]
         else:
-            await all_.reaches(run, Status.INPUT_REQUIRED)
+            record = await all_.reaches(run, Status.INPUT_REQUIRED)
             assert len(calls) == 1
+            why = {"unsure": "who knows", "raises": "the bank is down", "nonsense": "returned str"}[answer]
+            assert why in (record.reason or ""), "whoever has to decide is told what the hook has said"
+            assert record.error is None
         assert set(asked) == {f"{run}/0"}
 
 

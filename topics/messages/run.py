@@ -92,6 +92,8 @@ class UnknownEffect(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """(attempt, n) names the claim that was not settled."""
     error: ErrorInfo | None = None
     """What its function raised; None when its process was lost."""
+    why: str = ""
+    """What its `reconcile` hook had to say, if it was asked."""
 
 
 class Ruling(Struct, frozen=True, kw_only=True, omit_defaults=True):
