@@ -225,6 +225,8 @@ class StepOut(Model):
     status: str
     value: Any = None
     value_ref: BlobRefOut | None = None
+    sealed: bool = False
+    """Whether the value is encrypted, and not shown."""
     error: ErrorOut | None = None
     child: str | None = None
     until: datetime | None = None

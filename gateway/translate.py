@@ -34,8 +34,8 @@ _UNREADABLE = {"error": "this value cannot be read as JSON"}
 
 
 def value(payload: Payload | None) -> Any:
-    """The value of a payload that is inline, else None."""
-    if payload is None or isinstance(payload.json, UnsetType):
+    """The value of a payload that is inline, else None; also for one that is encrypted."""
+    if payload is None or payload.sealed or isinstance(payload.json, UnsetType):
         return None
     try:
         return _decode(payload.json)
@@ -139,7 +139,8 @@ def step(stored: Stored, found: Step) -> out.StepOut:
     return out.StepOut(
         sequence=stored.sequence, time=stored.time, at=found.at, name=found.name, attempt=found.attempt, n=found.n,
         kind=found.kind, status=found.status, value=value(found.value), value_ref=ref(found.value),
-        error=error(found.error), child=found.child, until=found.until, ms=found.ms,
+        sealed=found.value is not None and found.value.sealed, error=error(found.error), child=found.child,
+        until=found.until, ms=found.ms,
     )  # fmt: skip
 
 

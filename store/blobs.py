@@ -31,6 +31,7 @@ from ..topics.errors import BrokerError, NoResponders, StaleFence, StorageFull, 
 from ..topics.ids import new_token
 from ..topics.messages import BlobRef, Payload
 from ..topics.units import nanoseconds, utc
+from .cipher import Cipher
 from .errors import BlobCorrupt, BlobMissing
 
 CHUNK_BYTES = 128 * 1024
@@ -334,10 +335,20 @@ class Blobs:
         return Payload(ref=await self.put(data))
 
     async def value(self, payload: Payload) -> bytes:
-        """The JSON of a payload, wherever it lies; an empty payload is null. Raises as `get` does."""
+        """The JSON of a payload, wherever it lies; an empty payload is null. Raises as `get` does, and
+        CheckpointKeyMissing for one that is encrypted with a key that this process does not have."""
         if payload.ref is not None:
-            return await self.get(payload.ref)
-        return b"null" if isinstance(payload.json, UnsetType) else bytes(payload.json)
+            data = await self.get(payload.ref)
+        else:
+            data = b"null" if isinstance(payload.json, UnsetType) else bytes(payload.json)
+        return Cipher.opened(Cipher.of(self._bus.settings), data.strip(b'"')) if payload.sealed else data
+
+    async def sealed(self, data: bytes) -> Payload:
+        """As `payload`, encrypted when a key is configured."""
+        cipher = Cipher.of(self._bus.settings)
+        if cipher is None:
+            return await self.payload(data)
+        return msgspec.structs.replace(await self.payload(b'"' + cipher.seal(data) + b'"'), sealed=True)
 
 
 async def _settled(window: deque[asyncio.Future[int]]) -> None:

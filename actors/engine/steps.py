@@ -185,7 +185,7 @@ class Steps:
             with self._hold.working():
                 result = await self._execute(call)
                 data = codec.encode(result)
-                value = await self._blobs.payload(data)
+                value = await self._blobs.sealed(data)
         except AttemptEnded:  # nothing is written any more
             raise
         except Exception as error:

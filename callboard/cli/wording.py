@@ -70,6 +70,8 @@ def payload(value: Payload | None, width: int = 100) -> str:
     """A user's value on one line: its JSON, or where it lies."""
     if value is None:
         return "-"
+    if value.sealed:
+        return "<encrypted>"
     if isinstance(value.ref, BlobRef):
         return f"<{size(value.ref.size)} in the object store>"
     return cut(bytes(value.json).decode(errors="replace"), width) if isinstance(value.json, msgspec.Raw) else "null"

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 from ...topics.bus import Bus
 from ...topics.messages import Cell
 from ..blobs import Blobs
-from .cipher import Cipher
+from ..cipher import Cipher
 
 NULL = b"null"
 

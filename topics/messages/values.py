@@ -26,6 +26,8 @@ class Payload(Struct, frozen=True, omit_defaults=True):
 
     json: Raw | UnsetType = UNSET
     ref: BlobRef | None = None
+    sealed: bool = False
+    """Whether it is encrypted: a token stands in the place of the JSON, inline as a string."""
 
 
 NOTHING = Payload(json=Raw(b"null"))

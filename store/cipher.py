@@ -1,13 +1,13 @@
-"""Encryption at rest of what checkpoints hold: Fernet tokens, written with the newest key, read with any."""
+"""Encryption at rest of states and results of steps: Fernet tokens, written with the newest key, read with any."""
 
 from __future__ import annotations
 
 import functools
 from typing import Protocol
 
-from ...topics.config import BrokerSettings
-from ...topics.errors import InvalidInput
-from ..errors import CheckpointKeyMissing
+from ..topics.config import BrokerSettings
+from ..topics.errors import InvalidInput
+from .errors import CheckpointKeyMissing
 
 _HOW = (
     "make one with `python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'`, and "
@@ -59,7 +59,7 @@ class Cipher:
             return self._keys.decrypt(token)
         except self._mismatch as error:
             raise CheckpointKeyMissing(
-                "a value of this checkpoint is encrypted with none of the keys in CALLBOARD_CHECKPOINT_KEYS: add the "
+                "this value is encrypted with none of the keys in CALLBOARD_CHECKPOINT_KEYS: add the "
                 "key it was written with, after the newest"
             ) from error
 
@@ -68,7 +68,7 @@ class Cipher:
         """`cipher.open`. Raises CheckpointKeyMissing also when there is no cipher."""
         if cipher is None:
             raise CheckpointKeyMissing(
-                "a value of this checkpoint is encrypted, and this process has no key: set CALLBOARD_CHECKPOINT_KEYS"
+                "this value is encrypted, and this process has no key: set CALLBOARD_CHECKPOINT_KEYS"
             )
         return cipher.open(token)
 
