@@ -11,6 +11,7 @@ from ..store.log import EventLog
 from ..topics.bus import Bus
 from ..topics.config import BrokerSettings
 from ..topics.errors import CallboardError, Unavailable
+from ..topics.server import JetStreamDisabled, ServerTooOld
 from ..topics.streams import ensure_streams
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Link:
         self._declared = False
         self._why = "NATS: not connected yet"
         self._task: asyncio.Task[None] | None = None
+        self._refused: asyncio.Future[CallboardError] = asyncio.get_running_loop().create_future()
 
     def start(self) -> None:
         """Begins to connect; returns at once."""
@@ -74,6 +76,10 @@ class Link:
             return self._why
         return None if self._bus.is_up else "NATS: the connection is lost; reconnecting"
 
+    async def refused(self) -> CallboardError:
+        """Why the server that was found cannot be used, once that is known: nothing more is tried then."""
+        return await asyncio.shield(self._refused)
+
     async def _connect(self) -> None:
         delay = _BACKOFF_S
         while not self._declared:
@@ -82,6 +88,11 @@ class Link:
                     self._bus = await Bus.connect(self._settings, name="callboard-gateway")
                 await ensure_streams(self._bus, self._settings)
                 self._declared = True
+            except (ServerTooOld, JetStreamDisabled) as error:
+                log.warning("%s", error)
+                self._why = str(error)
+                self._refused.set_result(error)
+                return
             except CallboardError as error:
                 if str(error) != self._why:
                     log.warning("%s; trying again", error)

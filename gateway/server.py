@@ -45,7 +45,8 @@ async def serve(
     """Serves until `stop` is set; without it, until SIGTERM or SIGINT. `ready` is called with the URL.
 
     Then: no new connections, event streams end with a hint to connect again, open requests get the grace time. Raises
-    InvalidInput when the address cannot be listened on."""
+    InvalidInput when the address cannot be listened on; ServerTooOld, JetStreamDisabled as soon as a broker is found
+    that cannot be used."""
     settings = settings or GatewaySettings()
     app = create_app(settings, broker)
     config = uvicorn.Config(
@@ -64,7 +65,22 @@ async def serve(
             log.info("gateway at %s", url)
             if ready is not None:
                 ready(url)
+            await _ended(app, server, task)
         await task
+
+
+async def _ended(app: FastAPI, server: uvicorn.Server, task: asyncio.Task[None]) -> None:
+    """Waits for the end. Raises what makes the broker one that cannot be used."""
+    desk: Desk = app.state.desk
+    refused = asyncio.create_task(desk.link.refused(), name="gateway-refused")
+    try:
+        await asyncio.wait((task, refused), return_when=asyncio.FIRST_COMPLETED)
+        if refused.done():
+            server.should_exit = True
+            await task
+            raise refused.result()
+    finally:
+        refused.cancel()
 
 
 def _end_streams(app: FastAPI) -> None:

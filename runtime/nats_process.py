@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..topics.errors import BrokerError, InvalidInput
-from .nats_binary import require_binary, require_server
+from ..topics.server import require_server
+from .nats_binary import require_binary
 from .nats_folder import Record, StateFolder
 from .nats_mark import ProcessMark
 from .nats_port import LOOPBACK, free_ports, reported_port, server_info

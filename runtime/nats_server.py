@@ -9,18 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .nats_binary import (
+from ..topics.server import (
     MINIMUM_API_LEVEL,
     MINIMUM_VERSION,
     JetStreamDisabled,
-    ServerBinaryUnusable,
     ServerTooOld,
     Version,
-    binary_version,
-    find_binary,
-    require_binary,
     require_server,
 )
+from .nats_binary import ServerBinaryUnusable, binary_version, find_binary, require_binary
 from .nats_folder import StateFolderInUse
 from .nats_process import GRACE, START_WITHIN, ServerProcess, ServerStartFailed
 from .nats_settings import ServerSettings

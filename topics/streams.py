@@ -20,6 +20,7 @@ from typing import Any
 from .bus import Bus
 from .config import BrokerSettings
 from .errors import BrokerError
+from .server import require_server
 from .subjects import PARTITIONS, Subjects
 from .units import nanoseconds
 
@@ -101,7 +102,9 @@ async def ensure_streams(bus: Bus, settings: BrokerSettings) -> None:
     """Creates the streams that do not exist yet; an existing stream is left as its operator configured it, but for
     subjects and abilities that it lacks because an older version made it: those are added.
 
-    Also gives the bus the installation's secret, kept in the INBOX stream's metadata. Safe to run by many at once."""
+    Also gives the bus the installation's secret, kept in the INBOX stream's metadata. Safe to run by many at once.
+    Raises ServerTooOld, JetStreamDisabled for a server that cannot have them."""
+    require_server(bus.server_info)
     for config in declarations(bus.subjects, settings):
         name = config["name"]
         info = await bus.api(f"STREAM.INFO.{name}", missing_ok=True)

@@ -25,6 +25,7 @@ from ...topics.messages import (
     ChildState,
     Policy,
     RunRecord,
+    Status,
     encode,
 )
 from ...topics.rpc import ask
@@ -159,6 +160,11 @@ class Children:
         own = root_of(run) == self._record.root  # a child that the retried run has left behind wakes nobody here
         with self._hold.for_child(group, run) if own else self._hold.working():
             return await asyncio.shield(future)
+
+    def status(self, run: str) -> Status | None:
+        """How a child has ended, as far as this attempt knows."""
+        found = self._ended.get(run)
+        return None if found is None else found.status
 
     def told(self, child: str | None) -> None:
         """The coordinator says that a child (None: one or another) has ended."""

@@ -28,6 +28,7 @@ from ..graph.ground import Durability, Ground, Shape
 from .artifact import made_artifact
 from .ground import DurableGround
 from .kin import Kin
+from .place import untried
 from .thread import ThreadHandle
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class Context(Kin):
         """16 bytes that follow from the installation's secret, the run and the place."""
         parts = self._parts
         parts.check()
-        text = f"{parts.salt}\0{parts.journal.origin or parts.record.id}\0{self._place()}"
+        text = f"{parts.salt}\0{parts.journal.origin or parts.record.id}\0{untried(self._place())}"
         return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
     async def _noted(self, name: str, make: Callable[[], T], type_: type[T]) -> T:

@@ -244,8 +244,9 @@ class DurableGround:
 
     # -- what its tasks may ask ---------------------------------------------------------------------------------
 
-    def inside(self, step: int, task: Task) -> AbstractContextManager[Desk]:  # noqa: D102
-        return NodeDesk(self._parts, self._context, self.answers, f"{self._prefix}{step}/{self._key(step, task.key)}")
+    def inside(self, step: int, task: Task, tries: int = 1) -> AbstractContextManager[Desk]:  # noqa: D102
+        place = f"{self._prefix}{step}/{self._key(step, task.key)}"
+        return NodeDesk(self._parts, self._context, self.answers, place, tries)
 
     def asked(self, question: Question) -> Answer:  # noqa: D102
         key = self._key(question.step, question.task)

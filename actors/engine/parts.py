@@ -11,7 +11,7 @@ from ...store.blobs import Blobs
 from ...store.journal import Journal
 from ...topics.bus import Bus
 from ...topics.client import head_bytes
-from ...topics.messages import RunRecord
+from ...topics.messages import RunRecord, Status
 from ...topics.subjects import require_token
 from ..agent import Agent
 from ..publication import publication
@@ -63,6 +63,17 @@ class Parts:
         """Raises what ended the attempt, if it has ended: no operation begins after that."""
         if self.ended is not None:
             raise self.ended
+
+    def finished(self, place: str) -> bool:
+        """Whether the operation at this place has a result, in this attempt or one before. Of a child that an earlier
+        attempt has started that is not known until it is asked for; it is taken to have one."""
+        entry = self.journal.steps.get(place)
+        if entry is None or entry.status != "done":
+            return False
+        if entry.child is None:
+            return True
+        status = self.children.status(entry.child)
+        return status is Status.COMPLETED or (status is None and entry.attempt < self.record.attempt)
 
     def agent(self, agent: str | Agent[Any], returns: Any) -> tuple[str, Any]:
         """Name and result type of an agent to call. Raises InvalidSubject."""

@@ -11,23 +11,60 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import weakref
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
+class Tries:
+    """The tries of one execution of a node, each of which asks for its operations from the first on. One that another
+    try has finished keeps its place, and so is remembered; any other gets a place of this try, and is done anew."""
+
+    __slots__ = ("_finished", "_now", "_prefixes")
+
+    def __init__(self, place: str, most: int, finished: Callable[[str], bool]) -> None:
+        self._prefixes = [f"{place}:", *(f"{place}:r{number}:" for number in range(2, most + 1))]
+        self._finished, self._now = finished, -1
+
+    def again(self) -> None:
+        """A try begins."""
+        self._now = min(self._now + 1, len(self._prefixes) - 1)
+
+    def place(self, within: str) -> str:
+        """Where the operation stands that has this place within its try."""
+        for prefix in self._prefixes:
+            if self._finished(prefix + within):
+                return prefix + within
+        return self._prefixes[max(self._now, 0)] + within
+
+
+_TRY = re.compile(r":r\d+:")
+
+
+def untried(place: str) -> str:
+    """The place of an operation, the same in each try of its node."""
+    return _TRY.sub(":", place)
+
+
 class Scope:
     """The counter of one task of one attempt."""
 
-    __slots__ = ("_task", "branches", "count", "owner", "prefix")
+    __slots__ = ("_task", "branches", "count", "owner", "prefix", "tries")
 
-    def __init__(self, owner: Places, prefix: str, task: asyncio.Task[Any] | None) -> None:
+    def __init__(self, owner: Places, prefix: str, task: asyncio.Task[Any] | None, tries: Tries | None = None) -> None:
         self.owner = owner
         self.prefix = prefix
         self._task = None if task is None else weakref.ref(task)  # whose context holds this scope
+        self.tries = tries
+        """Of a node that may be tried again; `prefix` is that within a try."""
+        self.again()
+
+    def again(self) -> None:
+        """Counts from the first operation."""
         self.count = 0
         self.branches = 0
 
@@ -48,7 +85,7 @@ class Scope:
         """The scope of the next task below this one."""
         prefix = f"{self.prefix}b{self.branches}:"
         self.branches += 1
-        return Scope(self.owner, prefix, None)
+        return Scope(self.owner, prefix, None, self.tries)
 
 
 _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("callboard_scope", default=None)
@@ -81,13 +118,15 @@ class Places:
             _scope.set(scope)
         place = f"{scope.prefix}{scope.count}"
         scope.count += 1
-        return place
+        return place if scope.tries is None else scope.tries.place(place)
 
     @property
     def own(self) -> bool:
         """Whether the task that asks is the agent's own, outside of its steps."""
         scope = _scope.get()
-        return scope is not None and scope.owner is self and not scope.prefix and scope.is_of(asyncio.current_task())
+        if scope is None or scope.owner is not self or scope.prefix or scope.tries is not None:
+            return False
+        return scope.is_of(asyncio.current_task())
 
     def position(self) -> tuple[int, int]:
         """How many operations and branches the agent's own task, which asks, has asked for."""
@@ -106,11 +145,12 @@ class Places:
             _scope.reset(token)
 
     @contextmanager
-    def within(self, place: str) -> Iterator[None]:
+    def within(self, place: str, tries: Tries | None = None) -> Iterator[Scope]:
         """The node of a graph at `place` counts by itself."""
-        token = _scope.set(Scope(self, f"{place}:", asyncio.current_task()))
+        scope = Scope(self, f"{place}:" if tries is None else "", asyncio.current_task(), tries)
+        token = _scope.set(scope)
         try:
-            yield
+            yield scope
         finally:
             _scope.reset(token)
 

@@ -26,7 +26,7 @@ from ..agent import Retry
 from .caller import Caller
 from .errors import AttemptEnded, JournalMismatch, StepFailed
 from .hold import Hold
-from .place import Places
+from .place import Places, untried
 from .writer import Writer
 
 _LONG_S = 1.0
@@ -87,8 +87,9 @@ class Due(NamedTuple):
 
     def again(self, entry: Step) -> bool:
         """Whether this failure is one of them; what was asked for inside of such a step is due with it."""
+        at = untried(entry.at)
         return entry.attempt <= self.attempt and any(
-            entry.at == place or entry.at.startswith(f"{place}s:") for place in self.places
+            at == place or at.startswith(f"{place}s:") for place in map(untried, self.places)
         )
 
 

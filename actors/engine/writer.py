@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from ...store.log import EventLog
@@ -72,6 +74,7 @@ class Writer:
         self._retry: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._n = 0
+        self._remembering: dict[str, Callable[[Entry], None]] = {}
         self.steps = 0
 
     @property
@@ -93,7 +96,20 @@ class Writer:
         """Queues an entry; the future gives the sequence of its message when it is stored, however long the broker is
         away or full. `lazily`: it travels with the next entry of its kind, or before the next one of another, and need
         not be stored before that. Raises, by the future, StaleFence, PayloadTooLarge, BrokerError."""
-        return self._queue(kind, encode(entry), lazily=lazily)
+        done = self._queue(kind, encode(entry), lazily=lazily)
+        for prefix, remember in self._remembering.items():
+            if entry.at.startswith(prefix):
+                done.add_done_callback(partial(_remembered, remember, entry))
+        return done
+
+    @contextmanager
+    def remembering(self, prefix: str, remember: Callable[[Entry], None]) -> Iterator[None]:
+        """What is stored meanwhile of the places below `prefix` is told to `remember`."""
+        self._remembering[prefix] = remember
+        try:
+            yield
+        finally:
+            del self._remembering[prefix]
 
     def put_sheet(self, kind: str, sheet: Sheet) -> asyncio.Future[int]:
         """Like `put`, for what is a message of its own."""
@@ -223,3 +239,8 @@ class Writer:
 def _retrieved(done: asyncio.Future[int]) -> None:
     if not done.cancelled():
         done.exception()  # an event's failure is reported by the next flush, not by the event loop
+
+
+def _remembered(remember: Callable[[Entry], None], entry: Entry, done: asyncio.Future[int]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        remember(entry)

@@ -158,6 +158,10 @@ class Desk(Protocol):
     def context(self) -> Any:
         """The `ctx` of a node that takes one. Its operations are remembered under superstep and task."""
 
+    def again(self) -> None:
+        """The node is called: for the first time, or tried again. Its operations are counted from the first; those that
+        an earlier try has finished give what they gave then."""
+
     def answer(self, question: Question) -> Answer:
         """The answer to a question of this task, with its value as plain JSON (of "approve": the payload). Raises
         Unanswered while there is none. Not async: sync nodes ask too; may be called in another thread than the
@@ -187,8 +191,8 @@ class Ground(Protocol):
     async def note(self, step: int, task: Task, writes: Writes) -> None:
         """Keeps the writes of a finished task until its superstep is saved."""
 
-    def inside(self, step: int, task: Task) -> AbstractContextManager[Desk]:
-        """The scope in which a task runs, entered in the asyncio task that calls the node."""
+    def inside(self, step: int, task: Task, tries: int = 1) -> AbstractContextManager[Desk]:
+        """The scope in which a task runs, entered in the asyncio task that calls the node, at most `tries` times."""
 
     def asked(self, question: Question) -> Answer:
         """The answer to a question of the engine itself ("before", "after"). Raises Unanswered."""

@@ -26,9 +26,10 @@ class Asking:
         self.open: list[Question] = []
 
     def again(self) -> None:
-        """The node begins, or is tried again: its questions are counted from the first."""
+        """The node begins, or is tried again: what it asks is counted from the first."""
         self.count = 0
         self.open.clear()
+        self.desk.again()
 
     def require_answers(self) -> None:
         """Raises Unanswered for code that has ended although it asked: it has caught what was to end it."""

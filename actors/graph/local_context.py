@@ -58,6 +58,10 @@ class LocalContext:
         self._host, self._prefix = host, place
         self._count = 0
 
+    def again(self) -> None:
+        """Counts operations from the first: the code begins again."""
+        self._count = 0
+
     def _place(self) -> str:
         self._count += 1
         return f"{self._prefix}#{self._count - 1}"

@@ -122,6 +122,11 @@ class MemoryDesk:
             self._context = LocalContext(self._host, self._place)
         return self._context
 
+    def again(self) -> None:
+        """A try begins: what an earlier one has finished is remembered."""
+        if self._context is not None:
+            self._context.again()
+
     def answer(self, question: Question) -> Answer:
         """The answer to a question of this task."""
         return self._host.answer(f"{self._place}?{question.index}", question)
@@ -161,7 +166,7 @@ class MemoryGround:
     async def note(self, step: int, task: Task, writes: Writes) -> None:  # noqa: D102
         self._memory.notes.setdefault((self._namespace, step), {})[task.key] = writes
 
-    def inside(self, step: int, task: Task) -> MemoryDesk:  # noqa: D102
+    def inside(self, step: int, task: Task, tries: int = 1) -> MemoryDesk:  # noqa: D102
         return MemoryDesk(self._host, f"{self._prefix}{step}/{task.key}")
 
     def asked(self, question: Question) -> Answer:  # noqa: D102

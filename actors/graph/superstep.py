@@ -152,7 +152,7 @@ class Superstep:
 
     async def _called(self, node: Node, task: Task) -> Writes:
         step, placed = self._step, self._placed(task)
-        with self._ground.inside(step, placed) as desk:
+        with self._ground.inside(step, placed, node.retries.max_attempts) as desk:
             asked = Asking(desk, step, placed.key)
             token = asking.set(asked)
             try:

@@ -22,12 +22,12 @@ from ..actors.errors import ActorGaveUp
 from ..runtime.config import RuntimeSettings
 from ..runtime.host import Host
 from ..runtime.lease import LeaseKeeper
-from ..runtime.nats_binary import JetStreamDisabled, ServerTooOld, require_server
 from ..runtime.process import EXIT_GAVE_UP, Shutdown, run_process
 from ..runtime.telemetry import set_up_telemetry
 from ..topics.bus import Bus
 from ..topics.config import BrokerSettings
 from ..topics.errors import BrokerError, CallboardError
+from ..topics.server import JetStreamDisabled, ServerTooOld
 from ..topics.streams import ensure_streams
 from .environment import Globals, broker_settings, load
 from .exits import exit_code
@@ -131,7 +131,6 @@ async def connect(broker: BrokerSettings, role: str) -> Bus:
         bus: Bus | None = None
         try:
             bus = await Bus.connect(broker, name=f"callboard-{role}")
-            require_server(bus.server_info)
             await ensure_streams(bus, broker)
             return bus
         except FATAL:

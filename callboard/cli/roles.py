@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..runtime.lease import LeaseKeeper
     from ..runtime.process import Shutdown
     from ..topics.bus import Bus
-    from ..topics.errors import CallboardError
     from .hosting import Place
     from .loading import Found
 
@@ -191,39 +190,17 @@ async def _serve(settings: GatewaySettings, where: Place, shutdown: Shutdown, *,
 
     stop = asyncio.Event()
     serving = asyncio.create_task(serve(settings, where.broker, stop=stop, ready=ready), name="serve")
-    beside = asyncio.create_task(_project(settings.projection, where, shutdown) if with_projector else _fit(where))
-    unfit = asyncio.create_task(_unfit(beside), name="unfit")
+    beside = asyncio.create_task(_project(settings.projection, where, shutdown)) if with_projector else None
     told = asyncio.create_task(shutdown.wait(), name="told")
     try:
-        await asyncio.wait((serving, told, unfit), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((serving, told), return_when=asyncio.FIRST_COMPLETED)
         stop.set()
         await serving
     finally:
         told.cancel()
-        unfit.cancel()
-        await _ended(beside, drained=shutdown.requested)
-    if unfit.done() and not unfit.cancelled():
-        raise unfit.result()
+        if beside is not None:
+            await _ended(beside, drained=shutdown.requested)
     return None
-
-
-async def _fit(where: Place) -> None:
-    """Looks whether the server is good enough, once there is one."""
-    from .hosting import connect
-
-    await (await connect(where.broker, "gateway-check")).close()
-
-
-async def _unfit(task: asyncio.Task[Any]) -> CallboardError:
-    """Why the server cannot be used, once that is known of it. What else the task ends by does not end the gateway."""
-    from .hosting import FATAL
-
-    await asyncio.wait((task,))
-    error = None if task.cancelled() else task.exception()
-    if isinstance(error, FATAL):
-        return error
-    never: asyncio.Future[CallboardError] = asyncio.get_running_loop().create_future()
-    return await never
 
 
 async def _ended(task: asyncio.Task[Any], *, drained: bool) -> None:

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from ..runtime.nats_binary import require_server
 from ..store.blobs import Blobs
 from ..store.log import EventLog
 from ..topics.bus import Bus
 from ..topics.errors import Unavailable
+from ..topics.server import require_server
 from .environment import Globals, broker_settings
 from .errors import NotInstalled
 from .exits import OK

@@ -49,9 +49,16 @@ def old() -> Iterator[str]:
 COMMANDS = {
     words[0]: words
     for words in (
-        ("coordinator",), ("gateway", "--port", "0"), ("dev", "agents.py", "--port", "0"), ("agents",), ("doctor",),
+        ("coordinator",), ("worker", "agents.py"), ("projector",), ("gateway", "--port", "0"),
+        ("gateway alone", "--no-projector"), ("python -m callboard.gateway",), ("dev", "agents.py", "--port", "0"),
+        ("agents",), ("doctor",),
     )
 }  # fmt: skip
+PROGRAMS = {
+    "gateway alone": ("callboard.cli", "gateway", "--port", "0"),
+    "python -m callboard.gateway": ("callboard.gateway",),
+}
+"""Those that are not named by their first word."""
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +67,13 @@ def ended(old: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
     folder = tmp_path_factory.mktemp("old")
     (folder / "agents.py").write_text(AGENTS)
     with ThreadPoolExecutor() as pool:
-        env = environment(NATS_URL=old)
+        env = environment(NATS_URL=old, CALLBOARD_PORT="0")
         yield {name: pool.submit(_end, words, env, folder) for name, words in COMMANDS.items()}
 
 
 def _end(words: Sequence[str], env: Mapping[str, str], folder: Path) -> CompletedProcess[str]:
-    command = [sys.executable, "-m", "callboard.cli", *words]
+    program = PROGRAMS.get(words[0], ("callboard.cli", words[0]))
+    command = [sys.executable, "-m", *program, *words[1:]]
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -73,7 +81,7 @@ def _end(words: Sequence[str], env: Mapping[str, str], folder: Path) -> Complete
 def test_an_old_server_is_refused_by_its_version(ended: dict[str, Future[CompletedProcess[str]]], name: str) -> None:
     done = ended[name].result()
     told = done.stdout + done.stderr
-    assert done.returncode == (1 if name == "doctor" else 4), told
+    assert done.returncode == (1 if name in ("doctor", "python -m callboard.gateway") else 4), told
     assert "nats-server at old is 2.9.25; Callboard needs 2.12" in told
     assert "upgrade the server" in told or "upgrade nats-server" in told
     for ugly in ("Traceback", "never retrieved", "no answer", "ended with exit code"):

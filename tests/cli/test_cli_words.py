@@ -25,7 +25,6 @@ from callboard.cli.loading import Target, find
 from callboard.cli.logs import LineFormatter
 from callboard.cli.runs import _ordered
 from callboard.runtime.config import RuntimeSettings
-from callboard.runtime.nats_binary import ServerTooOld
 from callboard.topics.errors import (
     CallboardError,
     IdempotencyConflict,
@@ -37,6 +36,7 @@ from callboard.topics.errors import (
 )
 from callboard.topics.messages import Payload, RunRecord, Status, Step
 from callboard.topics.reads import Stored
+from callboard.topics.server import ServerTooOld
 
 from .programs import AGENTS
 

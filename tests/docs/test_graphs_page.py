@@ -54,6 +54,10 @@ async def test_a_step_before_a_question_is_done_once(page: ModuleType) -> None:
     assert page.asked_for == ["hat"]
 
 
+async def test_a_step_before_an_error_is_done_once(page: ModuleType) -> None:
+    await page.one_bill()
+
+
 async def test_time_travel(page: ModuleType) -> None:
     assert await page.time_travel() == [
         "c2: ['written', 'good']",

@@ -6,9 +6,9 @@ import time
 from datetime import datetime
 from typing import Any
 
-from ...runtime.nats_binary import JetStreamDisabled, ServerTooOld, require_server, require_version
 from ...topics.bus import Bus
 from ...topics.errors import BrokerError
+from ...topics.server import JetStreamDisabled, ServerTooOld, require_server, require_version
 from ...topics.streams import declarations
 from ..wording import duration, masked, size
 from .check import Check, note, ok, problem
