@@ -19,6 +19,8 @@ PYTHON ?=
 ARGS ?=
 # Most tests wait for other processes most of the time, so more than one a core pays.
 JOBS ?= 4
+# Each of the proofs keeps several processes busy.
+PROOF_JOBS ?= 2
 TARGET ?=
 export TARGET
 
@@ -80,10 +82,10 @@ down: $(STAMP)demo ## stop what `make up` started
 # --- checks --------------------------------------------------------------------------------------------------------
 
 test: $(STAMP)test ## run the test suite
-	@$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not chaos and not proof" $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not chaos and not proof" $(ARGS)
 
 proof: $(STAMP)test ## every crash point, long runs under kills and load, a minute of chaos
-	@$(PY) -m pytest -m "chaos or proof" $(ARGS)
+	@$(PY) -m pytest -n $(PROOF_JOBS) --dist worksteal -m "chaos or proof" $(ARGS)
 
 imports: $(STAMP)test ## check who imports whom, and the public names
 	@$(PY) -m pytest -q tests/test_architecture.py tests/test_exports.py $(ARGS)

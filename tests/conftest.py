@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,6 +14,19 @@ from callboard.topics.config import BrokerSettings
 from callboard.topics.ids import new_token
 from callboard.topics.streams import ensure_streams
 from tests.support.nats import private_server
+
+_WEIGHTS = {"slow": 100, "cluster": 80, "system": 50, "crash": 50, "compose": 30, "cli": 5, "gateway": 5}
+"""By folder or marker: about how many ordinary tests one of these weighs as much as."""
+
+
+@pytest.hookimpl(trylast=True)  # what is not asked for has been left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, so that no processor waits for the last of them in the end."""
+    weights: Counter[Path] = Counter()
+    for item in items:
+        names = {item.path.parent.name, *(mark.name for mark in item.iter_markers())}
+        weights[item.path] += max(_WEIGHTS.get(name, 1) for name in names)
+    items.sort(key=lambda item: -weights[item.path])
 
 
 @pytest.fixture(scope="module")

@@ -17,28 +17,47 @@ from schemathesis.specs.openapi import checks
 
 from .serving import Gateway
 
-BUDGET_S = 24.0
+FULL_S = 12.0
+"""How long all operations may take together where they are played at length."""
 # They wait (for an event, for an end, for an answer of the workers), so each example could cost its time-out.
 SLOW = {"/runs/{run}/events", "/runs/{run}/wait", "/agents"}
 # A thread or run with the same id and other content is refused, which no schema can say.
 EXCLUDED = [checks.positive_data_acceptance, checks.use_after_free, checks.ensure_resource_availability]
 
 
+MODES = pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@MODES
 def test_generated_requests(served: Gateway, mode: GenerationMode) -> None:
+    """A few of each operation: right ones of one half, wrong ones of the other."""
+    _play(served, mode, examples=3, budget_s=FULL_S / 2, half=mode is GenerationMode.NEGATIVE)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(150)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@MODES
+def test_many_generated_requests(served: Gateway, mode: GenerationMode) -> None:
+    _play(served, mode, examples=20, budget_s=FULL_S)
+
+
+def _play(served: Gateway, mode: GenerationMode, examples: int, budget_s: float, half: bool | None = None) -> None:
     schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
     operations: list[Any] = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     assert len(operations) > 20
+    if half is not None:
+        operations = operations[half::2]
     if mode is GenerationMode.NEGATIVE:
         operations = [operation for operation in operations if _can_be_wrong(operation)]
     began = time.monotonic()
     for done, operation in enumerate(operations):
-        left = BUDGET_S / 2 - (time.monotonic() - began)
+        left = budget_s - (time.monotonic() - began)
         deadline = time.monotonic() + max(0.3, left / (len(operations) - done))
-        _try(operation, mode, deadline, 2 if operation.path in SLOW else 20)
+        _try(operation, mode, deadline, min(examples, 2) if operation.path in SLOW else examples)
     assert httpx.get(f"{served.url}/readyz").status_code == 200
 
 
