@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..actors.errors import ActorGaveUp
+from ..runtime import garbage
 from ..runtime.config import RuntimeSettings
 from ..runtime.host import Host
 from ..runtime.lease import LeaseKeeper
@@ -96,8 +97,14 @@ def _end_with_stdin() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def serving(line: str) -> None:
+    """The role has started: says so in one line on standard output."""
+    garbage.settle()
+    announce(line)
+
+
 def announce(line: str) -> None:
-    """The one line on standard output that says that a role is ready."""
+    """A line on standard output for whoever has started the role."""
     with suppress(OSError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -161,7 +168,7 @@ async def host(role: str, where: Place, shutdown: Shutdown, populate: Populate, 
             await keeper.start()
         found, words = await _started(bus, where, populate, keeper)
         try:
-            announce(f"{role} {found.id} {words}on NATS {masked(where.broker.nats_url)}")
+            serving(f"{role} {found.id} {words}on NATS {masked(where.broker.nats_url)}")
             return await _until_told(shutdown, found)
         finally:
             await found.drain()

@@ -182,20 +182,20 @@ def gateway(
 
 async def _serve(settings: GatewaySettings, where: Place, shutdown: Shutdown, *, with_projector: bool) -> int | None:
     from ..gateway import serve
-    from .hosting import announce
+    from .hosting import serving
     from .wording import masked
 
     def ready(url: str) -> None:
-        announce(f"gateway at {url} on NATS {masked(where.broker.nats_url)}")
+        serving(f"gateway at {url} on NATS {masked(where.broker.nats_url)}")
 
     stop = asyncio.Event()
-    serving = asyncio.create_task(serve(settings, where.broker, stop=stop, ready=ready), name="serve")
+    served = asyncio.create_task(serve(settings, where.broker, stop=stop, ready=ready), name="serve")
     beside = asyncio.create_task(_project(settings.projection, where, shutdown)) if with_projector else None
     told = asyncio.create_task(shutdown.wait(), name="told")
     try:
-        await asyncio.wait((serving, told), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((served, told), return_when=asyncio.FIRST_COMPLETED)
         stop.set()
-        await serving
+        await served
     finally:
         told.cancel()
         if beside is not None:
