@@ -12,6 +12,7 @@ Application and system actors alike; what one actor does not need costs it nothi
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import socket
@@ -148,6 +149,7 @@ def _joined(before: Any, value: Any) -> Any:
     return dict(Counter(before or {}) + Counter(value)) if figures else {**(before or {}), **value}
 
 
+@functools.cache
 def _version() -> str:
     try:
         return version("callboard")

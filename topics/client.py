@@ -41,13 +41,14 @@ _check_hooks()
 class Message:
     """A message as it came in: subject, reply, data, and headers that are parsed only when asked for."""
 
-    __slots__ = ("data", "head", "reply", "subject")
+    __slots__ = ("_headers", "data", "head", "reply", "subject")
 
     def __init__(self, subject: str, reply: str, data: bytes, head: bytes | None) -> None:
         self.subject = subject
         self.reply = reply
         self.data = data
         self.head = head
+        self._headers: dict[str, str] | None = None
 
     @property
     def status(self) -> int:
@@ -66,14 +67,18 @@ class Message:
     @property
     def headers(self) -> dict[str, str]:
         """All headers; of a name that occurs twice the last one."""
-        if not self.head:
-            return {}
-        found: dict[str, str] = {}
-        for line in self.head.split(b"\r\n")[1:]:
-            name, colon, value = line.partition(b":")
-            if colon:
-                found[name.decode("latin-1").strip()] = value.decode(errors="replace").strip()
-        return found
+        if self._headers is None:
+            self._headers = _parsed(self.head) if self.head else {}
+        return self._headers
+
+
+def _parsed(head: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in head.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            found[name.decode("latin-1").strip()] = value.decode(errors="replace").strip()
+    return found
 
 
 Callback = Callable[[Message], None]

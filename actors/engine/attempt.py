@@ -52,7 +52,8 @@ class Attempt:
         self.record = record = grant.record
         self._workplace, self._agent, self._fence = workplace, agent, grant.fence
         self._bus, self._blobs, self._log = workplace.bus, workplace.blobs, workplace.log
-        self._interrupted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._interrupted: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        """Why the attempt is ended before its time; None when its code has ended by itself."""
         self._tether = tether = Tether(record.id, record.attempt, self.interrupt)
         self._refused = partial(workplace.refusals.note, run=record.id, attempt=record.attempt)
         limit = self._bus.inline_limit * 2
@@ -123,10 +124,9 @@ class Attempt:
         job = self._undo(Loaded(self.record, self._fence)) if self._undoing else self._work()
         work = self._work_task = asyncio.create_task(job, name=self._title)
         try:
-            await asyncio.wait((work, self._interrupted), return_when=asyncio.FIRST_COMPLETED)
-            if self._interrupted.done():
-                return await self._stop(work, self._interrupted.result())
-            return await self._verdict(work)
+            work.add_done_callback(self._ended_by_itself)
+            why = await self._interrupted
+            return await (self._verdict(work) if why is None else self._stop(work, why))
         except asyncio.CancelledError:
             work.cancel()
             raise
@@ -135,6 +135,10 @@ class Attempt:
                 timer.cancel()
             self._close()
             await self._children.close()
+
+    def _ended_by_itself(self, _: asyncio.Task[Outcome | None]) -> None:
+        if not self._interrupted.done():
+            self._interrupted.set_result(None)
 
     def _close(self) -> None:
         ended = AttemptEnded(

@@ -47,12 +47,20 @@ class Caller:
         timeout: timedelta | None = None,
     ) -> Any:
         """Calls it once."""
-        limit = asyncio.timeout(timeout.total_seconds() if timeout else None)
+        try:
+            if not timeout:
+                return await self._called(name, fn, args, kwargs)
+            return await self._in_time(timeout, name, fn, args, kwargs)
+        except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process
+            raise Terminal(f"step {name!r} {quitting(error)}", step=name) from error
+
+    async def _in_time(
+        self, timeout: timedelta, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        limit = asyncio.timeout(timeout.total_seconds())
         try:
             async with limit:
                 return await self._called(name, fn, args, kwargs)
-        except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process
-            raise Terminal(f"step {name!r} {quitting(error)}", step=name) from error
         except TimeoutError as error:
             if limit.expired():
                 raise StepTimeout(f"step {name!r} took longer than {timeout}", step=name) from error

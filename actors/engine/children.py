@@ -178,6 +178,8 @@ class Children:
         """Ends the tasks of this attempt.
 
         A request that is under way may have its answer: once the attempt's outcome is told, its children are there."""
+        if self._starter is None and self._looker is None:
+            return
         unasked, self._to_start = self._to_start, []
         for future in [*self._waiting.values(), *(future for _, future in unasked)]:
             future.cancel()

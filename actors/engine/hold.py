@@ -38,6 +38,21 @@ class _Unit:
 _unit: contextvars.ContextVar[_Unit | None] = contextvars.ContextVar("callboard_unit", default=None)
 
 
+class _Working:
+    """A class, because a generator would cost each step a microsecond."""
+
+    __slots__ = ("_hold",)
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    def __enter__(self) -> None:
+        self._hold.at_work += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._hold.at_work -= 1
+
+
 class Hold:
     """Knows what the attempt waits for. After `patience()` seconds of waiting with no step under way, `suspend` is
     called."""
@@ -54,19 +69,15 @@ class Hold:
         """How many of the code's branches wait for a message."""
         self.news = False
         """Something that is waited for may have ended: it is looked at before the attempt is let go of."""
-        self._working = 0
+        self.at_work = 0
+        """How many steps are under way."""
         self._units: set[_Unit] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> _Working:
         """A step is under way: it would be lost, so the attempt is not suspended."""
-        self._working += 1
-        try:
-            yield
-        finally:
-            self._working -= 1
+        return _Working(self)
 
     @contextmanager
     def unit(self) -> Iterator[None]:
@@ -146,7 +157,7 @@ class Hold:
     @property
     def busy(self) -> bool:
         """Whether anything is under way or waited for."""
-        return bool(self._working or self._pending)
+        return bool(self.at_work or self._pending)
 
     @property
     def children(self) -> set[str]:
@@ -173,7 +184,7 @@ class Hold:
 
     @property
     def _active(self) -> bool:
-        return self.news or self._working > 0 or any(not unit.waiting for unit in self._units)
+        return self.news or self.at_work > 0 or any(not unit.waiting for unit in self._units)
 
     @property
     def _pending(self) -> bool:
