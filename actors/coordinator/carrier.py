@@ -21,6 +21,7 @@ from .effects import (
     CheckChildren,
     CheckWords,
     Dispatch,
+    DropTimers,
     Effect,
     LeaveTurn,
     MarkThread,
@@ -68,8 +69,8 @@ class Carrier:
         match effect:
             case Dispatch():
                 await self._dispatch(effect)
-            case Timer():
-                await self._schedule(effect)
+            case Timer() | DropTimers():
+                await self._clock(effect)
             case CheckChildren() | CheckWords() | AskAgents():
                 await self._look(effect)
             case TellParent():
@@ -126,8 +127,11 @@ class Carrier:
         body = encode(Work(run=effect.run, dispatch=effect.dispatch))
         await self._bus.store(f"{self._bus.subjects.work}.{effect.queue}", body)
 
-    async def _schedule(self, timer: Timer) -> None:
+    async def _clock(self, timer: Timer | DropTimers) -> None:
         subjects = self._bus.subjects
+        if isinstance(timer, DropTimers):
+            await self._bus.api(f"STREAM.PURGE.{subjects.inbox}", {"filter": f"{subjects.timer}.{timer.run}.*"})
+            return
         head = head_bytes(
             {
                 "Nats-Schedule": units.schedule_at(timer.at),

@@ -37,6 +37,12 @@ class Timer(Struct, frozen=True):
         return Command(dispatch=self.dispatch, epoch=self.epoch, due=due)
 
 
+class DropTimers(Struct, frozen=True):
+    """Take the timers away that the run has not come to: they would fire, and change nothing."""
+
+    run: str
+
+
 class CheckChildren(Struct, frozen=True):
     """See whether what the run waits for has happened already."""
 
@@ -119,6 +125,7 @@ class Retried(Struct, frozen=True):
 Effect = (
     Dispatch
     | Timer
+    | DropTimers
     | CheckChildren
     | CheckWords
     | AskAgents
@@ -218,4 +225,6 @@ def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
         found.append(Park(record))
     if record.successor is not None:
         found.append(StartAnew(record))
+    if record.deadline_at is not None or record.wait_timeout_s is not None:
+        found.append(DropTimers(record.id))
     return tuple(found)

@@ -11,17 +11,18 @@ import pytest
 
 from callboard.actors.agent import Retry, agent
 from callboard.actors.coordinator.deadlines import decide, overdue
-from callboard.actors.coordinator.effects import Dispatch, Timer, owed
+from callboard.actors.coordinator.effects import Dispatch, DropTimers, Timer, owed
 from callboard.actors.coordinator.run_commands import Deadline, Due, Redispatch, Starved
 from callboard.actors.coordinator.transitions import decide as decide_any
 from callboard.actors.engine import Context
 from callboard.store.deadletters import DeadLetters
+from callboard.topics import reads
 from callboard.topics.bus import Bus
 from callboard.topics.client import head_bytes
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import IdempotencyConflict, InvalidInput
 from callboard.topics.messages import CancelOrder, RunRecord, Status
-from tests.actors.company import company
+from tests.actors.company import company, eventually
 from tests.actors.test_transitions import NOW, queued, running
 
 AGO = NOW - timedelta(seconds=1)
@@ -121,6 +122,13 @@ def test_timers_stand_before_the_work_message_and_cost_nothing_without_a_limit()
     )
 
 
+def test_a_run_that_ends_drops_its_timers_if_it_may_have_any() -> None:
+    ended = msgspec.structs.replace(queued(), status=Status.COMPLETED)
+    assert owed(ended) == ()
+    for more in ({"deadline_at": TO_COME}, {"wait_timeout_s": 5.0}):
+        assert owed(msgspec.structs.replace(ended, **more)) == (DropTimers("r1"),)
+
+
 # -- with workers -----------------------------------------------------------------------------------------------------
 
 
@@ -197,3 +205,18 @@ async def test_terms_of_a_published_task(settings: BrokerSettings, bus: Bus) -> 
         await all_.submit("nobody", key="k", deadline_s=5.0)
         with pytest.raises(IdempotencyConflict):
             await all_.submit("nobody", key="k", deadline_s=6.0)
+
+
+async def test_a_run_that_ends_in_time_leaves_no_timer(settings: BrokerSettings, bus: Bus) -> None:
+    async with company(settings, bus, [quick]) as all_:
+        delayed = await all_.submit("quick", 1, deadline_s=60.0)
+        assert (await all_.ended(delayed)).status is Status.COMPLETED
+
+        async def gone() -> bool:
+            left = [
+                await reads.last_from_leader(bus, bus.subjects.inbox, f"{bus.subjects.timer}.{delayed}.{verb}")
+                for verb in ("deadline", "starved")
+            ]
+            return left == [None, None]
+
+        await eventually(gone)

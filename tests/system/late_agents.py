@@ -46,6 +46,13 @@ async def late(ctx: Context, where: list[str]) -> str:
             await ctx.artifact("report", number)
         case "custom":
             await ctx.emit("told", number)
+        case "delta":
+            await ctx.stream(number)
+        case "message":
+            await ctx.message("assistant", number)
+        case "checkpoint":
+            ctx.state["number"] = number
+            await ctx.checkpoint()
         case "said" if ctx.thread:
             await ctx.thread.say("user", number)
         case "child":

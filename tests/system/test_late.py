@@ -17,7 +17,7 @@ from tests.actors.company import eventually
 from tests.support.system import System, result, system
 
 AGENTS = str(Path(__file__).with_name("late_agents.py"))
-WRITES = ("step", "artifact", "custom", "outcome")
+WRITES = ("step", "artifact", "custom", "delta", "message", "checkpoint", "outcome")
 """What the broker, or a coordinator, has to refuse."""
 BEGINNINGS = ("begin", "child", "effect", "process", "said")
 """What the attempt does not even begin."""
@@ -57,6 +57,9 @@ async def test_what_a_stalled_attempt_does_when_it_comes_back(nats: ServerProces
             "step": 1,
             "artifact": 1,
             "custom": 1,
+            "delta": 1,
+            "message": 1,
+            "checkpoint": 1,
             "outcome": 1,
             "effect": 1,
         }  # the effect's claim: nothing was called
@@ -88,5 +91,7 @@ async def no_entry_of_the_first_attempt(whole: System, run: str) -> None:
     async for page in reads.read(whole.bus, subjects.events, f"{subjects.run}.{run}.{run}.*"):
         for stored in page:
             kind = stored.subject.rpartition(".")[2]
+            if kind == "checkpoint":
+                assert msgspec.json.decode(stored.data)["attempt"] == 2
             if kind in ENTRY_KINDS:
                 assert all(one.attempt == 2 or getattr(one, "status", "") == "started" for one in entries(stored))
