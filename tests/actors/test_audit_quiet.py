@@ -43,6 +43,7 @@ async def dozer(ctx: Context, seconds: float) -> str:
 
 
 @pytest.mark.proof
+@pytest.mark.timeout(400)
 async def test_no_false_alarms_while_two_hundred_runs_are_under_way(settings: BrokerSettings, bus: Bus) -> None:
     async with company(settings, bus, [leaf, branch, dozer], coordinators=2, patience_s=0.1) as troupe:
         await troupe.worker(leaf, branch, dozer, patience_s=0.1)

@@ -14,11 +14,13 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
+from schemathesis.specs.openapi.adapter import parameters
 
 from .serving import Gateway
 
 FULL_S = 12.0
 """How long all operations may take together where they are played at length."""
+LOADED = [parameters]  # here, and not within an example: Python 3.11 cannot compile a module that deep in the stack
 # They wait (for an event, for an end, for an answer of the workers), so each example could cost its time-out.
 SLOW = {"/runs/{run}/events", "/runs/{run}/wait", "/agents"}
 # A thread or run with the same id and other content is refused, which no schema can say.
@@ -38,7 +40,7 @@ def test_generated_requests(served: Gateway, mode: GenerationMode) -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @MODES
 def test_many_generated_requests(served: Gateway, mode: GenerationMode) -> None:
