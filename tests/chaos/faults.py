@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import signal
-import time
 from collections import Counter
 from typing import NamedTuple
 
@@ -17,8 +16,6 @@ log = logging.getLogger(__name__)
 
 _BETWEEN_S = 0.9
 """Mean time between two faults."""
-_UP_S = 3.0
-"""A process that was just started is left alone for so long: one that is always starting proves nothing."""
 _TARGETS = {
     "worker": [f"worker-{index}" for index in range(WORKERS)],
     "coordinator": [f"coordinator-{index}" for index in range(COORDINATORS)],
@@ -102,7 +99,7 @@ class Faults:
 
     async def _on_process(self, fault: Fault) -> bool:
         slot: Slot = self._stage.slots[fault.target]
-        if not slot.runs or time.monotonic() - slot.started < _UP_S:
+        if not slot.runs or not slot.settled:
             return False
         log.info("%s", fault)
         if fault.kind == "kill":

@@ -31,6 +31,9 @@ LEASE_S = 2.0
 CANCEL_GRACE_S = 4.0
 COORDINATORS, GATEWAYS, WORKERS = 2, 2, 3
 READY_S = 180.0
+_LINE_CHARS = 300
+UP_S, START_S = 3.0, 12.0
+READY = " on NATS "
 
 
 @dataclass
@@ -43,12 +46,29 @@ class Slot:
     process: subprocess.Popen[bytes] | None = None
     paused: bool = False
     port: int = 0
+    log: Path = Path()
     started: float = 0.0
+    logged: int = 0
+    """How long the log was when the process was started."""
 
     @property
     def runs(self) -> bool:
         """Whether a process is there and goes on."""
         return self.process is not None and self.process.poll() is None and not self.paused
+
+    @property
+    def settled(self) -> bool:
+        """Whether the process has been up for a while: one that is always starting proves nothing. One that does not
+        come up counts as well, after a longer while."""
+        up_s = time.monotonic() - self.started
+        return up_s > START_S or (up_s > UP_S and READY in self.said)
+
+    @property
+    def said(self) -> str:
+        """What the process has printed."""
+        with self.log.open("rb") as file:
+            file.seek(self.logged)
+            return file.read().decode(errors="replace")
 
 
 @dataclass
@@ -158,9 +178,11 @@ class Stage:
             "EFFECTS_FILE": str(self.effects_file),
         }
         command = [str(CALLBOARD), slot.role, *slot.arguments, "--end-with-stdin"]
-        with (self.folder / f"{slot.name}.log").open("ab") as log:
+        slot.log = self.folder / f"{slot.name}.log"
+        with slot.log.open("ab") as log:
             log.write(f"--- started {time.strftime('%H:%M:%S')}\n".encode())
             log.flush()
+            slot.logged = log.tell()
             slot.process = subprocess.Popen(
                 command, env=os.environ | own, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder
             )
@@ -177,7 +199,8 @@ class Stage:
     def _note_own_end(self, slot: Slot) -> None:
         code = None if slot.process is None else slot.process.poll()
         if code is not None:
-            self.died.append(f"{slot.name} ended by itself with {code}")
+            last = slot.said.strip().rpartition("\n")[2]
+            self.died.append(f"{slot.name} ended by itself with {code}: {last[:_LINE_CHARS]}")
 
     def pause(self, slot: Slot) -> None:
         """SIGSTOP."""
