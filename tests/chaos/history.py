@@ -16,6 +16,7 @@ from callboard.store.journal import ENTRY_KINDS, Seen, entries
 from callboard.store.log import decode_record
 from callboard.topics.messages import Answer, Checkpoint, Payload, RunRecord, Status, Step
 from callboard.topics.reads import Stored
+from tests.chaos.models import REJECTED
 
 TOLERANCE_S = 0.05
 """The server stamps a message a moment before or after the process that wrote it looks at its clock."""
@@ -121,7 +122,8 @@ def _read_step(entry: Step, at: float, found: RunHistory) -> None:
         found.nodes.setdefault(f"{scope}|{key}@{step}" if scope else f"{key}@{step}", at)
     elif entry.kind == "interrupt":
         answer = value_of(entry.value, Answer)
-        found.taken.setdefault(entry.name, []).append(value_of(answer.value))
+        value = REJECTED if answer.action == "reject" else value_of(answer.value)
+        found.taken.setdefault(entry.name, []).append(value)
 
 
 def value_of(payload: Payload | None, type_: Any = Any) -> Any:

@@ -10,15 +10,21 @@ CHILD_STEPS = 2
 EXPIRES_S = 2.5
 NOBODY = "nobody"
 """What is taken where nobody has answered in time."""
+REJECTED = "rejected"
+"""What the code makes of a rejection."""
+_NOTED = "u"
+"""An answer that begins so brings an edit of the state with it, which leaves the answer in the result once more."""
 
 Model = Callable[[Mapping[str, str]], Any]
 
 
 class Asking(NamedTuple):
-    """The result of a run that asks: it follows from the answers that were taken. `ids`: of all its questions."""
+    """The result of a run that asks: it follows from the answers that were taken. `ids`: of all its questions; `notes`:
+    what was written into its state when it was forked."""
 
     ids: frozenset[str]
     model: Model
+    notes: Mapping[str, str] = {}
 
     def wrong(self, found: Any) -> str | None:
         """What is wrong with a result."""
@@ -26,7 +32,35 @@ class Asking(NamedTuple):
         if answers.keys() != self.ids:
             return f"answers to {sorted(answers)}, not to {sorted(self.ids)}"
         expected = self.model(answers)
+        if NOTES in expected:
+            expected[NOTES] = {**self.notes, **noted(answers)}
+            found = {NOTES: {}} | found
         return None if found == expected else f"{found!r}, not {expected!r}"
+
+
+NOTES = "notes"
+
+
+def noted(answers: Mapping[str, str]) -> dict[str, str]:
+    """Of these answers those that brought an edit."""
+    return {id_: value for id_, value in answers.items() if value.startswith(_NOTED)}
+
+
+def edit(agent: str, id_: str, value: str) -> dict[str, Any] | None:
+    """The edit of a state that leaves a note in it; None for an agent that keeps none."""
+    if agent == "looper":
+        return {f"note-{id_}": value}
+    return {NOTES: {id_: value}} if agent.startswith("rounds") else None
+
+
+def notes_in(state: Mapping[str, Any]) -> dict[str, str]:
+    """The notes in the state of a function."""
+    return {name[5:]: value for name, value in state.items() if name.startswith("note-")}
+
+
+def answer_of(number: int, *, edits: bool) -> str:
+    """An answer like no other."""
+    return f"{_NOTED if edits else 'a'}{number}"
 
 
 class Unordered(NamedTuple):
@@ -65,7 +99,7 @@ def asked_by_rounds(asked: Mapping[str, Any]) -> Asking:
             said += [f"first{turn}", f"question{turn}", f"last{turn}", f"child {CHILD_STEPS}"]
             said += [f"ask{turn}", f"decide{turn}"]
         total = asked["rounds"] * asked["width"] * (asked["width"] + 1) // 2
-        ended = {"round": asked["rounds"], "words": said, "total": total, "answers": dict(answers)}
+        ended = {"round": asked["rounds"], "words": said, "total": total, "answers": dict(answers), NOTES: {}}
         return {"rounds": asked["rounds"], "width": asked["width"]} | ended
 
     ids = {f"{kind}-{turn}" for turn in range(asked["rounds"]) for kind in ("inner", "ask")}
@@ -77,7 +111,7 @@ def asked_by_looper(asked: Mapping[str, Any]) -> Asking:
     turns = range(asked["turns"])
     said = [str(turn) for turn in turns]
     ids = {f"q{turn}" for turn in turns if turn % 4 == 3}
-    return Asking(frozenset(ids), lambda answers: {"words": said, "answers": dict(answers)})
+    return Asking(frozenset(ids), lambda answers: {"words": said, "answers": dict(answers), NOTES: {}})
 
 
 def asked_by_asker(asked: Mapping[str, Any]) -> Asking:

@@ -20,9 +20,10 @@ from callboard.store.submit import Submitter
 from callboard.topics.bus import Bus
 from callboard.topics.errors import CallboardError, IllegalTransition
 from callboard.topics.ids import new_token
-from callboard.topics.messages import Answer, Command, CommandReply, Payload, encode
+from callboard.topics.messages import Answer, AnswerAction, Command, CommandReply, Payload, encode
 from callboard.topics.rpc import ask
-from tests.chaos.models import words
+from tests.chaos.history import value_of
+from tests.chaos.models import REJECTED, answer_of, edit, noted, words
 from tests.chaos.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ _LOOK_S = 0.5
 _PAUSE_S = 0.3
 _HTTP = "http"
 _WAYS = ("rpc", _HTTP, "subject")
+_ACTIONS: tuple[AnswerAction, ...] = ("respond", "approve", "edit", "reject")
+_ACTION_WEIGHTS = (5, 2, 2, 1)
 
 
 class Key(NamedTuple):
@@ -38,6 +41,24 @@ class Key(NamedTuple):
 
     run: str
     id: str
+
+
+class Word(NamedTuple):
+    """An answer: what comes of it in the result, and how it is given."""
+
+    value: str
+    action: AnswerAction = "respond"
+    update: dict[str, Any] | None = None
+
+    def body(self, id_: str) -> dict[str, Any]:
+        """As it is sent over HTTP."""
+        given = {"value": self.value} if self.action in ("respond", "edit") else {}
+        return {"id": id_, "action": self.action} | given | ({"update": self.update} if self.update else {})
+
+    def answer(self, id_: str) -> Answer:
+        """As it is sent otherwise."""
+        given = _payload(self.value) if self.action in ("respond", "edit") else None
+        return Answer(id=id_, action=self.action, value=given, update=_payload(self.update) if self.update else None)
 
 
 class Sent(NamedTuple):
@@ -123,7 +144,7 @@ class People:
         for key in sorted(seen):
             if rng.random() < 0.3:
                 self.done["answers to runs that have ended"] += 1
-                await self._send(key.run, key, self._value(), rng.choice(_WAYS))
+                await self._send(key.run, key, Word(self._value()), rng.choice(_WAYS))
 
     async def _answer(self, target: str, open_: Open, rng: random.Random) -> None:
         key = Key(open_.record.id, open_.interrupt.id)
@@ -132,7 +153,7 @@ class People:
             return
         await asyncio.sleep(rng.uniform(0.0, 4.0) if rng.random() < 0.3 else rng.uniform(0.0, 1.0))
         self.done["questions answered"] += 1
-        values = [self._value(), self._value()]
+        values = [self._word(open_, rng), self._word(open_, rng)]
         ways = [rng.choice(_WAYS), rng.choice(_WAYS)]
         match rng.choice(("once", "same", "after", "race")):
             case "once":
@@ -149,20 +170,34 @@ class People:
                 pairs = zip(values, ways, strict=True)
                 await asyncio.gather(*(self._send(target, key, value, way) for value, way in pairs))
 
-    def _value(self) -> str:
+    def _value(self, *, edits: bool = False) -> str:
         self._count += 1
-        return f"a{self._count}"
+        return answer_of(self._count, edits=edits)
 
-    async def _send(self, target: str, key: Key, value: str, way: str) -> None:
+    def _word(self, open_: Open, rng: random.Random) -> Word:
+        """An answer of some kind; many bring an edit of the run's state with them."""
+        agent, id_ = open_.record.agent, open_.interrupt.id
+        action = rng.choices(_ACTIONS, _ACTION_WEIGHTS)[0]
+        self.done[f"answers that {action}"] += 1
+        if action == "approve":
+            return Word(value_of(open_.interrupt.payload), action)
+        if action == "reject":
+            return Word(REJECTED, action)
+        value = self._value(edits=rng.random() < 0.4 and edit(agent, id_, "") is not None)
+        noted_ = noted({id_: value})
+        self.done["answers with an edit"] += len(noted_)
+        return Word(value, action, edit(agent, id_, value) if noted_ else None)
+
+    async def _send(self, target: str, key: Key, word: Word, way: str) -> None:
         """Sends an answer until something comes back."""
-        answer = Answer(id=key.id, value=Payload(json=msgspec.Raw(msgspec.json.encode(value))))
-        command = Command(run=target, verb="resume", answers=[answer], key=new_token())
+        value = word.value
+        command = Command(run=target, verb="resume", answers=[word.answer(key.id)], key=new_token())
         self.done[f"answers by {way}"] += 1
         sent, at = self.sent[key], len(self.sent[key])
         sent.append(Sent(value, "sent"))
         while True:
             with suppress(httpx.HTTPError, _Again):
-                sent[at] = Sent(value, await self._sent(target, command, {"id": key.id, "value": value}, way))
+                sent[at] = Sent(value, await self._sent(target, command, word.body(key.id), way))
                 return
             await asyncio.sleep(_PAUSE_S)
 
@@ -208,7 +243,7 @@ class People:
             self.broken.append(f"{text} was said to run {run} under one key with different outcomes: {outcomes}")
 
     async def _spoken(self, run: str, text: str, key: str, way: str) -> str:
-        content = Payload(json=msgspec.Raw(msgspec.json.encode(text)))
+        content = _payload(text)
         while True:
             with suppress(httpx.HTTPError, _Again):
                 if way == _HTTP:
@@ -227,6 +262,10 @@ class People:
                     if not error.retryable:
                         raise
             await asyncio.sleep(_PAUSE_S)
+
+
+def _payload(value: object) -> Payload:
+    return Payload(json=msgspec.Raw(msgspec.json.encode(value)))
 
 
 class _Again(Exception):

@@ -6,11 +6,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal, TypedDict
 
-from callboard import END, START, Command, Context, Graph, Send, agent, append, interrupt
+from callboard import END, START, Command, Context, Graph, InterruptRejected, Send, agent, append, interrupt
 from callboard.actors.graph import add, merge
 
 from .agents import note, task, work
-from .models import CHILD_STEPS, EXPIRES_S, NOBODY
+from .models import CHILD_STEPS, EXPIRES_S, NOBODY, REJECTED, notes_in
 
 INNER = {"steps": CHILD_STEPS, "seconds": 0.05}
 """What the child in each round is asked for."""
@@ -41,8 +41,16 @@ async def asker(ctx: Context, asked: dict[str, Any]) -> dict[str, str]:
 
 async def _question(ctx: Context, number: int) -> str:
     name = f"q{number}"
-    answer: str = await ctx.interrupt({"number": number}, id=name, returns=str, **_ending(number))
+    answer = await _asked(ctx, f"p{number}", name, number)
     await ctx.step(work, ctx.run.id, f"after-{name}", ctx.run.attempt, 0.01, name=f"after-{name}")
+    return answer
+
+
+async def _asked(ctx: Context, payload: str, name: str, number: int) -> str:
+    try:
+        answer: str = await ctx.interrupt(payload, id=name, returns=str, **_ending(number))
+    except InterruptRejected:
+        return REJECTED
     return answer
 
 
@@ -54,12 +62,12 @@ async def looper(ctx: Context, asked: dict[str, Any]) -> dict[str, Any]:
         word = await ctx.step(work, ctx.run.id, str(turn), ctx.run.attempt, 0.02, name=str(turn))
         if turn % 4 == 3:
             name = f"q{turn}"
-            answer = await ctx.interrupt(turn, id=name, returns=str, **_ending(turn // 4))
+            answer = await _asked(ctx, f"p{turn}", name, turn // 4)
             state["answers"] = state.get("answers", {}) | {name: answer}
         state["words"] = [*state.get("words", []), word]
         state["turn"] = turn + 1
         await ctx.checkpoint()
-    return {"words": state.get("words", []), "answers": state.get("answers", {})}
+    return {"words": state.get("words", []), "answers": state.get("answers", {}), "notes": notes_in(state)}
 
 
 @agent("listener")
@@ -100,11 +108,20 @@ async def _worked(ctx: Context, name: str) -> str:
     return await ctx.step(work, ctx.run.id, name, ctx.run.attempt, 0.02, name=name)
 
 
+def _answer(payload: str, name: str, **ending: Any) -> str:
+    try:
+        answer: str = interrupt(payload, id=name, returns=str, **ending)
+    except InterruptRejected:
+        return REJECTED
+    return answer
+
+
 class Inner(TypedDict, total=False):
     """The state of the subgraph."""
 
     round: int
     said: Annotated[list[str], append]
+    notes: Annotated[dict[str, str], merge]
     answer: str
 
 
@@ -126,7 +143,7 @@ async def first(state: Inner, ctx: Context) -> dict[str, Any]:
 async def question(state: Inner, ctx: Context) -> dict[str, Any]:
     """A step, and a question."""
     said = await _worked(ctx, f"question{state['round']}")
-    return {"said": said, "answer": interrupt(said, id=f"inner-{state['round']}", returns=str)}
+    return {"said": said, "answer": _answer(said, f"inner-{state['round']}")}
 
 
 @inner.node
@@ -148,6 +165,7 @@ class Rounds(TypedDict, total=False):
     words: Annotated[list[str], append]
     total: Annotated[int, add]
     answers: Annotated[dict[str, str], merge]
+    notes: Annotated[dict[str, str], merge]
 
 
 rounds = Graph(Rounds, name="rounds")
@@ -173,7 +191,11 @@ rounds.node(
     "inner",
     inner,
     takes=lambda state: {"round": state["round"]},
-    gives=lambda part: {"words": part["said"], "answers": {f"inner-{part['round']}": part["answer"]}},
+    gives=lambda part: {
+        "words": part["said"],
+        "answers": {f"inner-{part['round']}": part["answer"]},
+        "notes": part.get("notes", {}),
+    },
 )
 rounds.node("child", task, takes=lambda state: INNER, gives=lambda result: {"words": [f"child {len(result)}"]})
 
@@ -183,7 +205,7 @@ async def ask(state: Rounds, ctx: Context) -> dict[str, Any]:
     """A step, and a question beside those of the subgraph."""
     turn = state["round"]
     word = await _worked(ctx, f"ask{turn}")
-    answer = interrupt({"round": turn}, id=f"ask-{turn}", returns=str, **_ending(turn))
+    answer = _answer(word, f"ask-{turn}", **_ending(turn))
     return {"words": word, "answers": {f"ask-{turn}": answer}}
 
 
@@ -207,6 +229,8 @@ for _node in ("inner", "child", "ask"):
 rounds.join(["inner", "child", "ask"], "decide")
 
 thinker = rounds.agent("rounds")
+swift = rounds.agent("rounds-async", durability="async")
+late = rounds.agent("rounds-exit", durability="exit")
 
 
 class Steered(TypedDict, total=False):

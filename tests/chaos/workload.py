@@ -36,15 +36,17 @@ _PAUSE_S = 0.25
 _WEIGHTS = {
     "submit": 24, "publish": 14, "keyed": 10, "http": 14, "tree": 10, "deep": 3, "nap": 8, "cancel": 9, "flaky": 6,
     "later": 4, "pay": 7, "undo": 4, "thread": 8, "replace": 10,
-    "rounds": 9, "quit": 4, "asker": 9, "looper": 6, "listener": 5, "steered": 4, "fork": 8, "cruncher": 4,
+    "rounds": 5, "rounds-async": 4, "rounds-exit": 4,
+    "quit": 4, "asker": 9, "looper": 6, "listener": 5, "steered": 4, "fork": 8, "cruncher": 4,
 }  # fmt: skip
 _AGENTS = {
     "submit": "task", "keyed": "task", "later": "task", "thread": "task", "deep": "tree", "cancel": "tree",
     "pay": "payer", "undo": "payer", "replace": "payer", "quit": "rounds",
 }  # fmt: skip
 _CANCELED = ("cancel", "undo", "quit")
-_ASKING = ("rounds", "asker", "looper")
-_FORKED = ("rounds", "looper")
+_ROUNDS = ("rounds", "rounds-async", "rounds-exit")
+_ASKING = (*_ROUNDS, "asker", "looper")
+_FORKED = (*_ROUNDS, "looper")
 _THREADS = 5
 _DESKS = 3
 """Threads in which each run replaces the one that is at work."""
@@ -93,7 +95,7 @@ def _input(kind: str, rng: random.Random) -> dict[str, Any]:
             return {"payments": rng.randint(1, 3), "steps": 600}
         case "replace":
             return {"payments": rng.randint(1, 2), "steps": rng.randint(1, 60)}
-        case "rounds" | "quit":
+        case "rounds" | "rounds-async" | "rounds-exit" | "quit":
             return {"rounds": rng.randint(1, 3), "width": rng.randint(1, 4), "round": 0}
         case "asker":
             return {"questions": rng.randint(1, 4), "below": rng.random() < 0.4}
@@ -120,7 +122,7 @@ def expected(kind: str, asked: dict[str, Any]) -> Any:
             return "try"
         case "pay" | "undo" | "replace":
             return int(asked["payments"])
-        case "rounds" | "quit":
+        case "rounds" | "rounds-async" | "rounds-exit" | "quit":
             return models.asked_by_rounds(asked)
         case "asker":
             return models.asked_by_asker(asked)
@@ -218,8 +220,8 @@ class _Client:
         blobs = Blobs(bus)
         self._submitter, self._checkpoints, self._http = Submitter(bus, blobs), Checkpoints(bus, blobs), http
         self._gateways, self._promises, self._readers, self._people = gateways, promises, readers, people
-        self._sources: list[tuple[str, Any]] = []
-        """Runs that keep a state, with the result that each must have."""
+        self._sources: list[tuple[str, str, models.Asking]] = []
+        """Runs that keep a state, with their agent and the result that each must have."""
 
     async def send(self, request: Request) -> None:
         """One request, with all that its client does about it."""
@@ -275,7 +277,7 @@ class _Client:
         if request.kind == "replace":
             self._promises.replaceable.add(reply.run)
         if request.kind in _FORKED:
-            self._sources.append((reply.run, self._promises.results[reply.run]))
+            self._sources.append((reply.run, agent, self._promises.results[reply.run]))
         if request.kind in ("listener", "steered"):
             self._people.tell(reply.run, request.input["words" if request.kind == "listener" else "need"])
         return str(reply.run)
@@ -342,23 +344,29 @@ class _Client:
     async def _fork(self, request: Request) -> None:
         """Begins a run from some checkpoint of one that was asked for before; that may be at work still."""
         rng = random.Random(f"fork {request.number}")
-        chosen, saved = ("", None), None
+        chosen, saved = None, None
         for chosen in rng.sample(self._sources, len(self._sources)):
             saved = await self.insist(lambda run=chosen[0]: self._checkpoints.history(run))
             if saved:
                 break
-        if not saved:
+        if not saved or chosen is None:
             return
-        source, promised = chosen
+        source, agent, promised = chosen
         run, checkpoint = new_run_id(), rng.choice(saved).sequence
+        update = None
+        if rng.random() < 0.5:
+            update = models.edit(agent, "fork", run)
+            promised = promised._replace(notes={**promised.notes, "fork": run})
         self._promises.forks[run] = (source, checkpoint)
         self._people.follow(run)
         task = TaskRequest(run=run, fork=Fork(run=source, checkpoint=checkpoint), metadata={"kind": request.kind})
-        if await self.insist(lambda: self._submitter.submit(task, None, 5.0)) is None:
+        body = None if update is None else msgspec.json.encode(update)
+        if await self.insist(lambda: self._submitter.submit(task, None, 5.0, update=body)) is None:
             self._promises.unanswered.add(run)
             return
+        self._people.done["forks with an edit"] += update is not None
         self._promises.results[run] = promised
-        self._sources.append((run, promised))
+        self._sources.append((run, agent, promised))
 
 
 def _thread(request: Request) -> str | None:
