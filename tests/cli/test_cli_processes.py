@@ -157,6 +157,19 @@ def test_modules_packages_and_actors_are_served(env: dict[str, str], folder: Pat
         assert by_name.end() == by_path.end() == 0
 
 
+def test_a_worker_whose_actor_never_starts_ends_with_the_code_for_that(env: dict[str, str], folder: Path) -> None:
+    (folder / "stuck.py").write_text(
+        "from callboard import Actor, ActorContext, on\n\n"
+        "class Stuck(Actor):\n    async def started(self, ctx: ActorContext) -> None:\n"
+        "        raise RuntimeError('no key')\n\n"
+        "    @on('words')\n    async def received(self, ctx: ActorContext, message: str) -> None: ...\n"
+    )
+    never = env | {"CALLBOARD_RESTART_LIMIT": "1", "CALLBOARD_RESTART_INITIAL_S": "0.01"}
+    done = call("worker", "stuck.py", env=never, cwd=folder)
+    assert done.returncode == 7
+    assert "no key" in done.stderr
+
+
 # -- gateway and projector --------------------------------------------------------------------------------------
 
 
