@@ -49,6 +49,8 @@ class RunHistory:
     """When each node of a superstep (`node@3`, `node#2@3`; in a subgraph `3/sub|node@1`) was noted or checkpointed."""
     supersteps: dict[int, int] = field(default_factory=dict)
     """The run's own checkpoints: by their id, how many supersteps were done."""
+    behind: dict[int, float] = field(default_factory=dict)
+    """When each superstep was first behind one of them."""
     taken: dict[str, list[str | None]] = field(default_factory=dict)
     """The answers that were journaled, by the id of their interrupt."""
     event_ids: list[str] = field(default_factory=list)
@@ -93,6 +95,8 @@ def _read_checkpoint(stored: Stored, found: RunHistory, seen: Seen) -> None:
     made = msgspec.json.decode(stored.data, type=Checkpoint)
     if not made.ns:
         found.supersteps[stored.sequence] = made.step
+        for step in range(made.step + 1):
+            found.behind.setdefault(step, stored.time.timestamp())
     if made.n and not seen.fresh(made):
         found.repeated += 1
         return

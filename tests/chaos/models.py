@@ -15,6 +15,9 @@ REJECTED = "rejected"
 _NOTED = "u"
 """An answer that begins so brings an edit of the state with it, which leaves the answer in the result once more."""
 
+LOOSE = ("rounds-async", "rounds-exit")
+"""Graphs whose supersteps may run again until the root's state behind them is stored."""
+
 Model = Callable[[Mapping[str, str]], Any]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.chaos.history import TOLERANCE_S, Execution, RunHistory, read_lines
+from tests.chaos.models import LOOSE
 
 
 def read_nodes(path: Path) -> list[Execution]:
@@ -22,7 +23,7 @@ def wrong_nodes(nodes: list[Execution], runs: dict[str, RunHistory]) -> Iterator
         if history is None:
             yield f"{one.run}: node {one.step} was carried out, and the run is not in the log"
             continue
-        done = history.nodes.get(one.step)
+        done = _done(history, one.step)
         if done is not None and one.began > done + TOLERANCE_S and history.owns(one.attempt, one.began, -TOLERANCE_S):
             yield (
                 f"{one.run}: node {one.step}, finished at {done:.3f}, was carried out again by attempt {one.attempt} "
@@ -31,6 +32,11 @@ def wrong_nodes(nodes: list[Execution], runs: dict[str, RunHistory]) -> Iterator
     for (run, node, attempt), count in Counter((one.run, one.step, one.attempt) for one in nodes).items():
         if count > 1:
             yield f"{run}: attempt {attempt} carried node {node} out {count} times"
+
+
+def _done(history: RunHistory, node: str) -> float | None:
+    """Since when a node is not to be carried out again."""
+    return history.behind.get(_superstep(node)) if history.last.agent in LOOSE else history.nodes.get(node)
 
 
 def nodes_again(nodes: list[Execution]) -> int:

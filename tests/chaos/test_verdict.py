@@ -28,10 +28,10 @@ def stored(sequence: int, at: float, kind: str, body: Any) -> Stored:
     return Stored(f"cb.run.{RUN}.{RUN}.{kind}", sequence, encode(body), {}, stamp)
 
 
-def state(sequence: int, at: float, status: Status, attempt: int, losses: int = 0) -> Stored:
+def state(sequence: int, at: float, status: Status, attempt: int, losses: int = 0, agent: str = "task") -> Stored:
     now = datetime.fromtimestamp(BEGAN + at, UTC)
     record = RunRecord(
-        id=RUN, root=RUN, agent="task", status=status, input=NOTHING, created_at=now, updated_at=now, attempt=attempt,
+        id=RUN, root=RUN, agent=agent, status=status, input=NOTHING, created_at=now, updated_at=now, attempt=attempt,
         losses=losses,
     )  # fmt: skip
     return stored(sequence, at, "state", record)
@@ -182,15 +182,20 @@ def test_models_refuse_what_is_doubled_or_missing() -> None:
     assert turns.wrong(right) is None
     assert turns.wrong(right | {"answers": {}})
     assert turns.wrong(right | {"words": ["0", "1", "2", "2", "3"]})
+    edited = {"words": ["0", "1", "2", "3"], "answers": {"q3": "u1"}, "notes": {"q3": "u1"}}
+    assert turns.wrong(edited) is None
+    assert turns.wrong(edited | {"notes": {}})
+    assert turns._replace(notes={"fork": "f"}).wrong(edited)
 
 
-def nodes(*executions: tuple[str, int, float]) -> list[str]:
+def nodes(*executions: tuple[str, int, float], agent: str = "rounds") -> list[str]:
     events = [
-        state(1, 0.0, Status.RUNNING, 1),
+        state(1, 0.0, Status.RUNNING, 1, agent=agent),
         checkpoint(2, 1.0, 1, ["plan"], 1),
         checkpoint(3, 1.5, 1, ["first"], 2, "3/inner"),
         stored(4, 2.0, "step", Step(at="2/item#0", name="item", attempt=1, n=3, kind="node")),
-        state(5, 9.0, Status.COMPLETED, 1),
+        checkpoint(5, 4.0, 3, ["inner"], 4),
+        state(6, 9.0, Status.COMPLETED, 1, agent=agent),
     ]
     found = [Execution(RUN, node, attempt, BEGAN + at) for node, attempt, at in executions]
     return list(superstep.wrong_nodes(found, {RUN: read_run(events)}))
@@ -200,6 +205,10 @@ def test_a_node_that_runs_again_behind_its_checkpoint_or_note_is_found() -> None
     assert nodes(("plan@1", 1, 0.5), ("item#0@2", 1, 1.2), ("item#1@2", 1, 3.0)) == []
     for node in ("plan@1", "3/inner|first@1", "item#0@2"):
         (found,) = nodes((node, 1, 3.0))
+        assert f"node {node}, finished at" in found
+    assert nodes(("3/inner|first@1", 1, 3.0), ("item#0@2", 1, 3.0), agent="rounds-exit") == []
+    for node in ("plan@1", "item#0@2", "3/inner|first@1"):
+        (found,) = nodes((node, 1, 5.0), agent="rounds-exit")
         assert f"node {node}, finished at" in found
     (found,) = nodes(("item#1@2", 1, 2.5), ("item#1@2", 1, 3.0))
     assert "attempt 1 carried node item#1@2 out 2 times" in found
