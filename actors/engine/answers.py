@@ -66,10 +66,12 @@ class Answers:
             raise JournalMismatch(place, f"interrupt {found.id!r}", f"interrupt {names[0]!r}")
         return found
 
-    def edits(self, prefix: str) -> list[dict[str, Any]]:
-        """The edits that came with answers to questions below `prefix`, in the order of the answers; each once."""
-        places = [place for place in self._edits if place.startswith(prefix) and "|" not in place[len(prefix) :]]
-        return [self._edits.pop(place) for place in places]
+    def edits(self, prefix: str, done: int) -> list[dict[str, Any]]:
+        """The edits that came with answers to questions below `prefix` which are asked when `done` supersteps are
+        behind, in the order of the answers; each once. Those of earlier questions are in the state."""
+        below = {place: place[len(prefix) :] for place in self._edits if place.startswith(prefix)}
+        due = [place for place, rest in below.items() if "|" not in rest and _asked_behind(rest) == done]
+        return [self._edits.pop(place) for place in due]
 
     async def carried_out(self, call: Callable[[], Awaitable[T]]) -> T:
         """What `call`, which has asked, returns: it is called again as answers come; the attempt may end meanwhile."""
@@ -105,6 +107,11 @@ class Answers:
         """Nobody waits for answers any more."""
         for job in self._jobs.values():
             job.cancel()
+
+
+def _asked_behind(place: str) -> int:
+    """How many supersteps are done where a question is asked: `3/node?0`, `3/node!before` or `3/node!after`."""
+    return int(place.partition("/")[0]) - (not place.endswith("!after"))
 
 
 async def carried_out(parts: Parts, call: Callable[[], Awaitable[T]]) -> T:

@@ -75,9 +75,14 @@ class DurableGround:
             state = await self._stored()
             if state is not None:
                 await self._take_up(state)
-        for edit in self.answers.edits(self._prefix) if self._last is not None else ():
-            await self._edit(edit)
         return self._last
+
+    async def edited(self, snapshot: Snapshot) -> Snapshot:  # noqa: D102
+        for edit in self.answers.edits(self._prefix, snapshot.step):
+            self._last = snapshot
+            await self._edit(edit)
+            snapshot = self._last
+        return snapshot
 
     async def _take_up(self, state: State) -> None:
         """Goes on from a checkpoint: of this run, or of one that is retried or forked."""

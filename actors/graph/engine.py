@@ -43,10 +43,12 @@ class Engine:
         try:
             loaded = await self._ground.load()
             snapshot = await self._begin(input) if loaded is None else self._adopted(loaded)
-            self._pause(snapshot)
-            while snapshot.next:
-                snapshot = await self._step(snapshot)
+            while True:
+                snapshot = await self._ground.edited(snapshot)
                 self._pause(snapshot)
+                if not snapshot.next:
+                    break
+                snapshot = await self._step(snapshot)
         except (Exception, Unanswered):
             await self._ground.flush()
             raise

@@ -174,6 +174,10 @@ class Ground(Protocol):
     async def load(self) -> Snapshot | None:
         """The newest snapshot of this namespace in this run, with `id`; None: it has not begun."""
 
+    async def edited(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the edits that came with answers to questions that are asked behind it: an edit is written
+        where its question stood, once, also when the supersteps before that are run again."""
+
     async def base(self) -> Snapshot | None:
         """What the input of a new run is added to: the state of its thread, or of a fork. None: an empty state. The
         snapshot of the input is its child; its `next`, joins and `heard` are not taken over."""

@@ -144,6 +144,9 @@ class MemoryGround:
     async def load(self) -> Snapshot | None:  # noqa: D102  # Ground says it
         return self._snapshots[-1] if self._snapshots else None
 
+    async def edited(self, snapshot: Snapshot) -> Snapshot:  # noqa: D102
+        return snapshot
+
     async def base(self) -> Snapshot | None:  # noqa: D102
         return None if self._namespace else self._memory.base
 
