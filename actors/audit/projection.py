@@ -39,6 +39,8 @@ class Comparison:
         self._shadow: Projection | None = None
         self._file: sqlite3.Connection | None = None
         self._applied, self._origin = 0, ""
+        self._gone: set[int] = set()
+        """Sequences of what the file lists as unreadable, and the log does not hold: somebody has taken it away."""
 
     @classmethod
     async def begin(cls, path: Path) -> Comparison:
@@ -69,6 +71,7 @@ class Comparison:
             self._file.execute("BEGIN")
             meta = dict(self._file.execute("SELECT key, value FROM main.meta").fetchall())
             self._applied, self._origin = int(meta["applied"]), str(meta["origin"])
+            self._gone = {row[0] for row in self._rows("SELECT sequence FROM main.skipped")}
         except (sqlite3.Error, KeyError, ValueError) as error:
             self.problem = f"it cannot be read: {error}"
 
@@ -87,6 +90,7 @@ class Comparison:
 
     async def read(self, page: Sequence[Stored]) -> None:
         """The next messages of the log. Raises ProjectionError when the file beside cannot be written."""
+        self._gone.difference_update(one.sequence for one in page)
         if self.problem is None and self._shadow is not None:
             await self._shadow.apply([one for one in page if one.sequence <= self._applied])
 
@@ -117,7 +121,7 @@ class Comparison:
 
     def _compare(self, findings: Findings, truncated: bool) -> None:
         for table, order in CONTENT.items():
-            if not truncated or table not in _SUMS:
+            if not (table in _SUMS if truncated else table == "skipped" and self._gone):
                 self._compare_table(findings, table, order.split(", "), truncated)
 
     def _compare_table(self, findings: Findings, table: str, key: list[str], truncated: bool) -> None:

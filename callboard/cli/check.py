@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from .console import Output
     from .session import Session
 
-_SHOWN = 200
+_SHOWN = 20
+"""Of each code, for people; `--json` has more."""
+_SEVERITIES = ("error", "warning", "note")
 _STYLES = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
@@ -108,11 +111,14 @@ def _tell(output: Output, report: Report) -> None:
     if output.json:
         output.record(report)
         return
-    for finding in report.findings[:_SHOWN]:
-        _print(output, finding)
-    hidden = sum(report.counts.values()) - min(len(report.findings), _SHOWN)
+    shown: Counter[str] = Counter()
+    for finding in sorted(report.findings, key=lambda one: _SEVERITIES.index(one.severity)):
+        if shown[finding.code] < _SHOWN:
+            shown[finding.code] += 1
+            _print(output, finding)
+    hidden = {code: n - shown[code] for code, n in report.counts.items() if n > shown[code]}
     if hidden:
-        output.line(f"and {hidden} more: {', '.join(f'{code} {n}' for code, n in report.counts.items())}")
+        output.line(f"and more, see --json: {', '.join(f'{code} {n}' for code, n in hidden.items())}")
     if report.findings:
         output.line()
     output.line(_summary(report))
@@ -128,7 +134,8 @@ def _print(output: Output, finding: Finding) -> None:
     output.parts((f"{state:<10} ", style), (f"{finding.code}{where}", "bold"), (f": {clean(finding.found)}", None))
     output.parts((" " * 11 + "must hold: ", None), (clean(finding.expected), None))
     if finding.repair and finding.mended is None:
-        output.parts((" " * 11 + "→ --repair publishes ", None), (clean(finding.repair), None))
+        does = "takes away" if finding.repair.endswith("*") else "publishes"
+        output.parts((" " * 11 + f"→ --repair {does} ", None), (clean(finding.repair), None))
 
 
 def _summary(report: Report) -> str:

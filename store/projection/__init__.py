@@ -17,10 +17,9 @@ from .errors import (
 )
 from .feed import ProjectionFeed
 from .projection import Projection
-from .row import AgentRow, ArtifactRow, ArtifactVersion, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
+from .row import ArtifactRow, ArtifactVersion, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
 
 __all__ = [
-    "AgentRow",
     "ArtifactRow",
     "ArtifactVersion",
     "Counts",

@@ -40,7 +40,6 @@ _PUT_THREAD = (
     "record = coalesce(excluded.record, record)"
 )
 _PUT_ARTIFACT = "INSERT OR IGNORE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_PUT_AGENT = "INSERT OR REPLACE INTO agents VALUES (?, ?, ?, ?)"
 _PUT_SKIPPED = "INSERT INTO skipped VALUES (?, ?, ?, ?)"
 _TRIM_SKIPPED = (
     "DELETE FROM skipped WHERE sequence <= (SELECT sequence FROM skipped ORDER BY sequence DESC LIMIT 1 OFFSET ?)"
@@ -110,8 +109,6 @@ class Applier:
             await database.many(_PUT_THREAD, rows)
         if changes.artifacts:
             await database.many(_PUT_ARTIFACT, changes.artifacts)
-        if changes.agents:
-            await database.many(_PUT_AGENT, list(changes.agents.values()))
         if changes.skipped:
             await database.many(_PUT_SKIPPED, changes.skipped)
             await database.execute(_TRIM_SKIPPED, (KEPT_SKIPPED,))

@@ -17,7 +17,6 @@ from msgspec import Meta, Raw, Struct
 from ...topics.errors import CallboardError, InvalidMessage
 from ...topics.messages import VERSION, Status
 from ...topics.reads import Stored
-from ..agents import registered
 
 _SWEPT = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING, Status.CANCEL_REQUESTED})
 LABEL_CHARS = 1024
@@ -133,7 +132,6 @@ class Changes:
         """Rows by id, in the order of the columns of `runs`."""
         self.threads: dict[str, ThreadChange] = {}
         self.artifacts: list[tuple[Any, ...]] = []
-        self.agents: dict[str, tuple[Any, ...]] = {}
         self.skipped: list[tuple[int, str, str, int]] = []
         self.last = after
         """The sequence of the last message."""
@@ -159,8 +157,6 @@ class Changes:
             self._state(message, tokens)
         elif kind == "artifact" and size == 5 and family == "run":
             self._artifact(message, tokens[3])
-        elif family == "agent" and size == 3:
-            self._agent(message, tokens[2])
         elif family == "thread" and size == 4 and kind == "record":
             self._thread(message, tokens[2])
         elif family == "thread" and size == 4 and kind == "message":
@@ -194,12 +190,6 @@ class Changes:
             (run, one.attempt, one.n, one.name, one.media_type, one.size, one.digest, stored, message.sequence)
             for one in (found if isinstance(found, list) else [found])
         ]
-
-    def _agent(self, message: Stored, name: str) -> None:
-        registered(name, message.data)
-        if "@" in name:  # one of its versions
-            return
-        self.agents[name] = (name, message.data.decode(), microseconds(message.time), message.sequence)
 
     def _thread(self, message: Stored, thread: str) -> None:
         text, record = message.data.decode(), _thread(message.data)

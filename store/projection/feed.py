@@ -72,7 +72,6 @@ class ProjectionFeed:
             f"{subjects.run}.*.*.state",
             f"{subjects.run}.*.*.artifact",
             f"{subjects.thread}.>",
-            f"{subjects.namespace}.agent.*",
         ]
 
     @property

@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Raw
 
 from ...topics.errors import InvalidInput
-from ...topics.messages import AgentInfo, Status
+from ...topics.messages import Status
 from ...topics.units import now as wall_clock
 from ...topics.units import utc
 from .change import LABEL_CHARS, microseconds
 from .cursor import query_digest, read_cursor, write_cursor
 from .database import Database, Row
-from .row import AgentRow, ArtifactRow, ArtifactVersion, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
+from .row import ArtifactRow, ArtifactVersion, Counts, Page, RunFilter, RunRow, SkippedRow, Still, ThreadRow
 
 PAGE_LIMIT = 1000
 """The most rows that a page can have."""
@@ -29,7 +29,6 @@ _HAS_LABEL = "EXISTS (SELECT 1 FROM labels AS l WHERE (key, value, l.created, ru
 _LONGEST_MESSAGE = 10_000
 """Artifacts that one message of the log can hold at most."""
 _EQUAL = ("agent", "thread", "topic", "parent", "root", "forked_from")
-_decode_agent = msgspec.json.Decoder(AgentInfo).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -164,14 +163,6 @@ class Query:
         """One thread."""
         rows = await self._database.read(f"{_THREADS} WHERE id = ?", (thread,))
         return _thread(rows[0]) if rows else None
-
-    async def agents(self) -> list[AgentRow]:
-        """The last registration of every agent, by name."""
-        rows = await self._database.read("SELECT info, registered, sequence FROM agents ORDER BY name")
-        return [
-            AgentRow(info=_decode_agent(info), registered_at=utc(registered / 1e6), sequence=sequence)
-            for info, registered, sequence in rows
-        ]
 
     async def skipped(self, limit: int = 100) -> tuple[int, list[SkippedRow]]:
         """How many messages could not become rows, and the newest of them."""

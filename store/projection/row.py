@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Raw, Struct
 
-from ...topics.messages import AgentInfo, Status
+from ...topics.messages import Status
 
 T = TypeVar("T")
 
@@ -84,14 +84,6 @@ class ArtifactRow(Struct, frozen=True, kw_only=True):
     digest: str
     versions: int
     stored_at: datetime
-    sequence: int
-
-
-class AgentRow(Struct, frozen=True, kw_only=True):
-    """The last registration of an agent."""
-
-    info: AgentInfo
-    registered_at: datetime
     sequence: int
 
 

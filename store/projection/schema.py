@@ -6,7 +6,7 @@ transaction as the rows. A database of another `VERSION` is emptied and built ag
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 """Written to `PRAGMA user_version`. Raise it with every change below, and with every change of what rows hold."""
 
 KEPT_SKIPPED = 10_000
@@ -20,7 +20,6 @@ CONTENT = {
     "counts": "agent, status",
     "threads": "id",
     "artifacts": "run, attempt, n",
-    "agents": "name",
     "skipped": "sequence",
 }
 """The tables that a rebuild gives back, with the order in which the content digest reads them."""
@@ -65,10 +64,6 @@ CREATE TABLE artifacts (
     run TEXT NOT NULL, attempt INTEGER NOT NULL, n INTEGER NOT NULL, name TEXT NOT NULL, media_type TEXT NOT NULL,
     size INTEGER NOT NULL, digest TEXT NOT NULL, stored INTEGER NOT NULL, sequence INTEGER NOT NULL,
     PRIMARY KEY (run, attempt, n)
-) WITHOUT ROWID;
-
-CREATE TABLE agents (
-    name TEXT NOT NULL PRIMARY KEY, info TEXT NOT NULL, registered INTEGER NOT NULL, sequence INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE skipped (

@@ -114,10 +114,31 @@ async def test_rows_that_are_missing(bus: Bus, file: Path) -> None:
 
 
 async def test_rows_that_are_too_many(bus: Bus, file: Path) -> None:
-    change(file, "INSERT INTO agents VALUES ('ghost', '{}', 1, 1)")
+    change(file, "INSERT INTO labels VALUES ('ghost', '1', 1, 'r')")
     change(file, "UPDATE counts SET n = n + 1")
     report = await look(bus, projection=file)
     assert report.counts == {"projection_differs": 1, "projection_row_extra": 1}
+
+
+async def test_what_was_unreadable_and_has_been_taken_away_is_no_extra_row(
+    bus: Bus, forger: Forger, file: Path
+) -> None:
+    """And an agent that was forgotten has none."""
+    await AgentRegistry(bus).register(AgentInfo(name="late"))
+    thread = f"{bus.subjects.thread}.t.message"
+    await bus.store(thread, b"{")
+    await project(bus, file)
+    assert await codes(bus, projection=file) == []
+    await bus.api(f"STREAM.PURGE.{bus.subjects.events}", {"filter": thread})
+    await AgentRegistry(bus).forget("late")
+    await forger.path(str(new_run_id()), Q, R, C)
+    await project(bus, file)
+    assert await codes(bus, projection=file) == []
+
+
+async def test_a_readable_message_that_the_file_calls_unreadable(bus: Bus, file: Path) -> None:
+    change(file, "INSERT INTO skipped VALUES (1, 'x', 'no reason', 1)")
+    assert "skipped sequence 1" in (await only(bus, "projection_row_extra", projection=file)).found
 
 
 async def test_a_file_that_cannot_be_used(bus: Bus, file: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from callboard.actors.audit import CATALOG, Finding, Report
+from callboard.cli.check import _tell
+from callboard.cli.console import Output
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.ids import new_run_id, new_token
@@ -74,6 +76,25 @@ def test_findings_are_told_with_what_must_hold(cli: Call, installation: Installa
     assert f"work_missing {lost}" in done.stdout
     assert f"--repair publishes {other}.work.reviewer" in done.stdout
     assert "2 findings" in done.stdout
+
+
+def test_an_error_is_not_lost_among_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = [
+        Finding(code="timer_left", severity="note", run=f"r{n}", sequence=n, found="timers", expected="none",
+                repair=f"cb.timer.r{n}.*")
+        for n in range(300)
+    ]  # fmt: skip
+    error = Finding(code="step_doubled", severity="error", run="x", sequence=1, found="twice", expected="once")
+    report = Report(
+        clean=False, sequence=1, events=1, runs=1, live=0, tasks=0, commands=0, dead_letters=0, truncated=False,
+        projection=None, counts={"timer_left": 300, "step_doubled": 1}, findings=[*notes, error],
+    )  # fmt: skip
+    _tell(Output(False), report)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("error      step_doubled x")
+    assert "takes away cb.timer.r0.*" in lines[4]
+    assert sum("timer_left r" in line for line in lines) == 20
+    assert "and more, see --json: timer_left 280" in lines
 
 
 def test_json_is_one_value_with_stable_names(cli: Call, installation: Installation, other: str) -> None:

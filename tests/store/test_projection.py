@@ -12,7 +12,7 @@ import pytest
 
 from callboard.store.projection import Projection, ProjectionMoved, RunFilter
 from callboard.topics.errors import InvalidInput
-from callboard.topics.messages import AgentInfo, ErrorInfo, Status, encode
+from callboard.topics.messages import ErrorInfo, Status, encode
 from callboard.topics.reads import Stored
 from tests.support.projection import START, Tape, artifact
 
@@ -206,17 +206,6 @@ async def test_threads_count_their_messages(projection: Projection) -> None:
     assert row.updated_at == START + timedelta(seconds=3)
 
 
-async def test_agents_keep_the_last_registration(projection: Projection) -> None:
-    tape = Tape()
-    tape.raw("cb.agent.b", encode(AgentInfo(name="b", topics=["old"])))
-    tape.raw("cb.agent.b", encode(AgentInfo(name="b", topics=["new"])))
-    tape.raw("cb.agent.a", encode(AgentInfo(name="a")))
-    await projection.apply(tape.messages)
-    assert [(row.info.name, row.info.topics, row.sequence) for row in await projection.agents()] == [
-        ("a", [], 3), ("b", ["new"], 2),
-    ]  # fmt: skip
-
-
 GARBAGE = [
     ("cb.run.a.a.state", b""),
     ("cb.run.a.a.state", b"\xff\xfe"),
@@ -228,7 +217,6 @@ GARBAGE = [
     ("cb.thread.t.record", b"null"),
     ("cb.thread.t.message", b"17"),
     ("cb.thread.t.unheard.of", b"{}"),
-    ("cb.agent.a", b'{"name":"b"}'),
 ]
 
 

@@ -31,7 +31,7 @@ thread = st.tuples(st.just("thread"), st.sampled_from("tu"))
 message = st.tuples(st.just("message"), st.sampled_from("tu"))
 garbage = st.tuples(
     st.just("raw"),
-    st.sampled_from(["cb.run.a.a.state", "cb.run.a.a.artifact", "cb.run.a.a.step", "cb.thread.t.odd", "cb.agent.z"]),
+    st.sampled_from(["cb.run.a.a.state", "cb.run.a.a.artifact", "cb.run.a.a.step", "cb.thread.t.odd"]),
     st.binary(max_size=20) | st.sampled_from([b'{"name":"z"}', b"null", b"[]"]),
 )
 
