@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from ..topics.errors import CallboardError, InvalidInput
-from ..topics.messages import AnswerAction
+from ..topics.messages import AnswerAction, Asked
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,30 @@ class Escalate:
             raise InvalidInput("an escalation names either a person (to=…) or an agent (agent=…)")
         if self.after.total_seconds() <= 0:
             raise InvalidInput(f"an escalation comes after some time, not after {self.after}")
+
+
+class InterruptOptions(TypedDict, total=False):
+    """What may be said of a question besides its payload, its id, and the type of its answer. See `ctx.interrupt`."""
+
+    schema: dict[str, Any] | None
+    """The JSON Schema of the answer, instead of that of its type."""
+    auth: bool
+    """An authorization is asked for: the run is `auth_required`."""
+    actions: Sequence[Asked] | None
+    """Which answers are taken; None: all."""
+    to: str | None
+    """Whose task it is to answer."""
+    expires: timedelta | None
+    """After this time the default is the answer, or there is none."""
+    default: Any
+    escalate: Escalate | Sequence[Escalate]
+    """Who is asked if nobody has answered."""
+
+
+def require_known(options: InterruptOptions) -> None:
+    """Raises TypeError, as for any function, for an option that there is not."""
+    if unknown := options.keys() - InterruptOptions.__annotations__.keys():
+        raise TypeError(f"interrupt() got an unexpected keyword argument {min(unknown)!r}")
 
 
 class InterruptRejected(CallboardError):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
 from ...store.words import Spoken
 from ...topics import codec, units
 from ...topics.messages import Answer as Given
-from ...topics.messages import Asked, Payload, Step, Word, encode
-from ..answer import Answer, Escalate, InterruptExpired, InterruptRejected
+from ...topics.messages import Payload, Step, Word, encode
+from ..answer import Answer, Escalate, InterruptExpired, InterruptOptions, InterruptRejected, require_known
 from ..heard import Heard
 from .asking import Question
 from .outside import Outside
@@ -35,13 +35,7 @@ class Dialogue(Outside):
         *,
         returns: type[T],
         id: str | None = ...,
-        schema: dict[str, Any] | None = ...,
-        auth: bool = ...,
-        actions: Sequence[Asked] | None = ...,
-        to: str | None = ...,
-        expires: timedelta | None = ...,
-        default: Any = ...,
-        escalate: Escalate | Sequence[Escalate] = ...,
+        **options: Unpack[InterruptOptions],
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def interrupt(
@@ -50,13 +44,7 @@ class Dialogue(Outside):
         *,
         id: str | None = ...,
         returns: Any = ...,
-        schema: dict[str, Any] | None = ...,
-        auth: bool = ...,
-        actions: Sequence[Asked] | None = ...,
-        to: str | None = ...,
-        expires: timedelta | None = ...,
-        default: Any = ...,
-        escalate: Escalate | Sequence[Escalate] = ...,
+        **options: Unpack[InterruptOptions],
     ) -> Coroutine[Any, Any, Any]: ...
     def interrupt(
         self,
@@ -64,13 +52,7 @@ class Dialogue(Outside):
         *,
         id: str | None = None,
         returns: Any = None,
-        schema: dict[str, Any] | None = None,
-        auth: bool = False,
-        actions: Sequence[Asked] | None = None,
-        to: str | None = None,
-        expires: timedelta | None = None,
-        default: Any = msgspec.UNSET,
-        escalate: Escalate | Sequence[Escalate] = (),
+        **options: Unpack[InterruptOptions],
     ) -> Coroutine[Any, Any, Any]:
         """Asks for an answer and waits for it, for any time: the run is `input_required` (`auth_required` with
         `auth`), and neither process nor message nor lease of it is left. Nothing before it is executed again when the
@@ -86,10 +68,7 @@ class Dialogue(Outside):
         cannot be asked; JournalMismatch when the code has changed; DecodeError for a value that its type refuses for
         a reason which the schema does not know."""
         place, whole = self._place(), returns is Answer
-        question = asked(
-            payload, id=id, returns=returns, schema=schema, auth=auth, actions=actions, to=to, expires=expires,
-            default=default, escalate=escalate,
-        )  # fmt: skip
+        question = asked(payload, id=id, returns=returns, **options)
         return self._interrupt(place, question, Any if whole or returns is None else returns, whole)
 
     async def _interrupt(self, place: str, question: Question, type_: Any, whole: bool) -> Any:
@@ -187,28 +166,20 @@ class Dialogue(Outside):
         return found
 
 
-def asked(
-    payload: Any,
-    *,
-    id: str | None = None,
-    returns: Any = None,
-    schema: dict[str, Any] | None = None,
-    auth: bool = False,
-    actions: Sequence[Asked] | None = None,
-    to: str | None = None,
-    expires: timedelta | None = None,
-    default: Any = msgspec.UNSET,
-    escalate: Escalate | Sequence[Escalate] = (),
-) -> Question:
-    """The question of an interrupt with these options: see `ctx.interrupt`. Raises InvalidInput, EncodeError."""
+def asked(payload: Any, *, id: str | None = None, returns: Any = None, **options: Unpack[InterruptOptions]) -> Question:
+    """The question of an interrupt with these options: see `ctx.interrupt`. Raises InvalidInput, EncodeError; TypeError
+    for an option that there is not."""
+    require_known(options)
+    schema, default = options.get("schema"), options.get("default", msgspec.UNSET)
+    escalate = options.get("escalate", ())
     return Question(
         payload=codec.encode(payload),
         id=id,
         schema=schema if schema is not None else codec.json_schema(Any if returns in (None, Answer) else returns),
-        auth=auth,
-        actions=actions,
-        to=to,
-        expires=expires,
+        auth=options.get("auth", False),
+        actions=options.get("actions"),
+        to=options.get("to"),
+        expires=options.get("expires"),
         default=None if default is msgspec.UNSET else codec.encode(default),
         escalate=(escalate,) if isinstance(escalate, Escalate) else tuple(escalate),
     )

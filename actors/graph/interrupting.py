@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Any
-
-import msgspec
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 from ...topics import codec
-from ...topics.messages import Asked
-from ..answer import Answer, Escalate, InterruptExpired, InterruptRejected
+from ..answer import Answer, InterruptExpired, InterruptOptions, InterruptRejected, require_known
 from .errors import GraphError
 from .ground import Desk, Question, Unanswered
+
+_UNSAID: tuple[Any, ...] = (None, False, ())
+"""What options but the default are when nothing is said."""
 
 
 class Asking:
@@ -54,17 +53,7 @@ asking: contextvars.ContextVar[Asking | None] = contextvars.ContextVar("callboar
 
 
 def interrupt(
-    payload: Any = None,
-    *,
-    id: str | None = None,
-    returns: Any = None,
-    schema: dict[str, Any] | None = None,
-    auth: bool = False,
-    actions: Sequence[Asked] | None = None,
-    to: str | None = None,
-    expires: timedelta | None = None,
-    default: Any = msgspec.UNSET,
-    escalate: Escalate | Sequence[Escalate] = (),
+    payload: Any = None, *, id: str | None = None, returns: Any = None, **options: Unpack[InterruptOptions]
 ) -> Any:
     """Stops the run until somebody answers, and returns the answer. For nodes of graphs, sync and async alike.
 
@@ -75,19 +64,11 @@ def interrupt(
     task = asking.get()
     if task is None:
         raise GraphError("interrupt() is for nodes of graphs: in an agent's function write `await ctx.interrupt(...)`")
-    given = {
-        "returns": returns,
-        "schema": schema,
-        "auth": auth or None,
-        "actions": actions,
-        "to": to,
-        "expires": expires,
-        "escalate": escalate or None,
-    }
-    options = {name: value for name, value in given.items() if value is not None}
-    if default is not msgspec.UNSET:
-        options["default"] = default
-    return task.ask(payload, id, options)
+    require_known(options)
+    given = {name: value for name, value in options.items() if name == "default" or value not in _UNSAID}
+    if returns is not None:
+        given["returns"] = returns
+    return task.ask(payload, id, given)
 
 
 def taken(question: Question, answer: Answer) -> Any:

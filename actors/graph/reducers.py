@@ -14,6 +14,7 @@ type gives when it is called. Reducers are applied in a fixed order, whatever th
 from __future__ import annotations
 
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -33,7 +34,7 @@ class Applied(NamedTuple):
     appended: Sequence[Any] | None = None
 
 
-class Reducer(Generic[T]):
+class Reducer(ABC, Generic[T]):
     """How a channel takes updates. The reducers of this module are instances; authors name them, or pass a function."""
 
     name = ""
@@ -52,9 +53,9 @@ class Reducer(Generic[T]):
         """Makes what a node returned an update, of `update_type`; raises EncodeError or DecodeError."""
         return fitter(self.update_type(type_))
 
+    @abstractmethod
     def apply(self, old: Any, update: Any, mark: str) -> Applied:
         """The channel's next value. `mark` names the write, the same in every attempt."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return self.name

@@ -166,3 +166,11 @@ async def test_an_execution_says_what_it_cannot_do_yet() -> None:
     await execution.resume("a")
     with pytest.raises(InterruptNotFound, match="nothing to answer"):
         await execution.resume("b")
+
+
+async def test_an_option_of_a_question_that_there_is_not_is_an_error() -> None:
+    def ask(state: Any) -> Any:
+        return {"log": interrupt("?", timeout=5)}  # type: ignore[call-arg]
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
+        await graph_of(ask).run({})
