@@ -151,9 +151,10 @@ def _summary(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
-    mended = sum(one.mended is True for one in report.findings)
-    notes = sum(one.severity == "note" for one in report.findings)
-    rest = sum(report.counts.values()) - mended - notes
+    mended = [one for one in report.findings if one.mended]
+    notes = {one.code for one in report.findings if one.severity == "note"}
+    rest = sum(n for code, n in report.counts.items() if code not in notes)
+    rest -= sum(one.code not in notes for one in mended)
     if report.clean:
-        return f"all invariants hold{f'; {mended} mended' if mended else ''}"
-    return f"{rest} finding{'' if rest == 1 else 's'}{f', {mended} mended' if mended else ''}"
+        return f"all invariants hold{f'; {len(mended)} mended' if mended else ''}"
+    return f"{rest} finding{'' if rest == 1 else 's'}{f', {len(mended)} mended' if mended else ''}"

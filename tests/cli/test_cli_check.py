@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from callboard.actors.audit import CATALOG, Finding, Report
 from callboard.cli.check import _tell
@@ -95,6 +96,12 @@ def test_an_error_is_not_lost_among_notes(capsys: pytest.CaptureFixture[str]) ->
     assert "takes away cb.timer.r0.*" in lines[4]
     assert sum("timer_left r" in line for line in lines) == 20
     assert "and more, see --json: timer_left 280" in lines
+    assert lines[-1] == "1 finding"
+    mended = [replace(one, mended=True) for one in notes]
+    _tell(Output(False), replace(report, findings=[*mended, error]))
+    assert capsys.readouterr().out.splitlines()[-1] == "1 finding, 300 mended", (
+        "a note that was mended is no finding less"
+    )
 
 
 def test_json_is_one_value_with_stable_names(cli: Call, installation: Installation, other: str) -> None:
