@@ -225,7 +225,7 @@ class Life(RuleBasedStateMachine):
             if kind == "input_required" else None,
         )  # fmt: skip
         given: dict[str, Any] = {"attempt": attempt, "kind": kind, "retryable": retryable}
-        if kind == "suspended":
+        if kind in ("suspended", "input_required"):
             given |= {"waits": waits, "clock": clock}
         return Given(Command("end", run, given), outcome)
 

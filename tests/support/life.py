@@ -54,6 +54,7 @@ class Run:
     delivery: int = 0
     backoff: bool = False
     waits: tuple[str, ...] = ()
+    clock: bool = False
     asked: tuple[str, ...] = ()
     action: str = ""
     scope: str = "run"
@@ -68,6 +69,11 @@ class Run:
     @property
     def ended(self) -> bool:
         return self.status in ENDED
+
+    @property
+    def resting(self) -> bool:
+        """Whether it goes on when what it waits for has come."""
+        return self.status in ("waiting", "input_required")
 
     @property
     def ready(self) -> bool:
@@ -125,12 +131,12 @@ class World:
 
     def _queue(self, run: str, **changes: Any) -> None:
         self._set(
-            run, status="queued", dispatch=self.runs[run].dispatch + 1, worker=None, lease=0, waits=(), backoff=False,
-            **changes,
+            run, status="queued", dispatch=self.runs[run].dispatch + 1, worker=None, lease=0, waits=(), clock=False,
+            asked=(), backoff=False, **changes,
         )  # fmt: skip
 
     def _end(self, run: str, status: str) -> None:
-        self._set(run, status=status, worker=None, lease=0, waits=(), asked=(), backoff=False, held=False)
+        self._set(run, status=status, worker=None, lease=0, waits=(), clock=False, asked=(), backoff=False, held=False)
 
     def below(self, run: str) -> Iterator[str]:
         """All that it has started and that did not end yet; a detached run lives on its own."""
@@ -217,11 +223,14 @@ class World:
                 else:
                     self._set(run, status="queued", worker=None, lease=0, backoff=True)
             case "suspended" if waits or clock:
-                self._set(run, status="waiting", waits=waits, failures=0, losses=0, worker=None, lease=0)
+                self._rest(run, "waiting", waits=waits, clock=clock)
             case "input_required":
-                self._set(run, status="input_required", asked=("1", "2"), failures=0, losses=0, worker=None, lease=0)
+                self._rest(run, "input_required", waits=waits, clock=clock, asked=("1", "2"))
             case _:
                 self._queue(run)
+
+    def _rest(self, run: str, status: str, **waits: Any) -> None:
+        self._set(run, status=status, failures=0, losses=0, worker=None, lease=0, **waits)
 
     def lost(self, run: str, worker: str) -> None:
         """The process of a worker is gone, and all that it held."""
@@ -253,8 +262,8 @@ class World:
                 self._set(run, action=action, scope=scope, epoch=one.epoch + 1)
             return
         self._set(
-            run, status="cancel_requested", epoch=one.epoch + 1, action=action, scope=scope, by=by, waits=(), asked=(),
-            backoff=False, held=False,
+            run, status="cancel_requested", epoch=one.epoch + 1, action=action, scope=scope, by=by, waits=(),
+            clock=False, asked=(), backoff=False, held=False,
         )  # fmt: skip
 
     def cancel_deadline(self, run: str, epoch: int) -> None:
@@ -263,7 +272,8 @@ class World:
             self._set(run, worker=None, lease=0, orphan=bool(one.by))
 
     def wake(self, run: str) -> None:
-        if self.runs[run].status == "waiting":
+        one = self.runs[run]
+        if one.resting and (one.waits or one.clock):
             self._queue(run)
 
     def due(self, run: str, dispatch: int) -> None:
@@ -316,7 +326,7 @@ class World:
                         self._cancel(child, "run", "cancel" if one.action == "timeout" else one.action, run)
             if one.worker is None and (one.scope != "tree" or not any(True for _ in self.below(run))):
                 self._end(run, "orphaned" if one.orphan else FINAL[one.action])
-        elif one.status == "waiting" and one.waits and all(self.runs[name].ended for name in one.waits):
+        elif one.resting and one.waits and all(self.runs[name].ended for name in one.waits):
             self._queue(run)
 
     def _go_on(self, order: list[str]) -> None:
