@@ -104,10 +104,8 @@ async def test_never_more_of_one_key_and_the_keys_take_turns(settings: BrokerSet
 async def test_keys_from_elsewhere(settings: BrokerSettings, bus: Bus, key: str) -> None:
     watcher = Watcher()
     async with company(settings, bus, [limited(watcher, Limit(per_key=2, key=key))]) as all_:
-        runs = [
-            await all_.submit("limited", {"tenant": f"t.{n % 2}", "n": n}, metadata={"tenant": f"t.{n % 2}"})
-            for n in range(12)
-        ]
+        given = [{"tenant": f"t.{n % 2}", "n": n, "seconds": 0.2} for n in range(12)]
+        runs = [await all_.submit("limited", one, metadata={"tenant": one["tenant"]}) for one in given]
         await ended(all_, runs)
         if key != "thread":
             assert watcher.most["t.0"] == watcher.most["t.1"] == 2
