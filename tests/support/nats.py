@@ -87,9 +87,10 @@ class Cluster:
 
     def wait_formed(self) -> None:
         """Wait until all servers that run agree on a leader of JetStream and hold all that they should hold."""
-        eventually(self._formed, FORM_WITHIN_SECONDS, "the cluster has a leader and every running server is healthy")
+        eventually(self.formed, FORM_WITHIN_SECONDS, "the cluster has a leader and every running server is healthy")
 
-    def _formed(self) -> bool:
+    def formed(self) -> bool:
+        """Whether they do."""
         running = [index for index, node in enumerate(self.nodes) if node.running]
         leaders = {self.leader_seen_by(index) for index in running}
         names = {self.nodes[index].settings.name for index in running}
