@@ -14,7 +14,9 @@ class AttentionItem(Model):
 
     id: str
     """A run's id, `queue:{agent}`, `queue:{agent}@{version}`, `queue:@{topic}` or `dead:{number}`."""
-    kind: Literal["failed", "timed_out", "orphaned", "input_required", "auth_required", "no_worker", "dead_letter"]
+    kind: Literal[
+        "failed", "timed_out", "orphaned", "not_undone", "input_required", "auth_required", "no_worker", "dead_letter"
+    ]  # fmt: skip
     since: datetime
     actions: list[str]
     """`retry`, `resume`, `escalate`, `reconcile`, `fail`, `cancel`, `replay`, `drop`, `start_worker`."""

@@ -43,12 +43,14 @@ _KINDS: dict[Status, Parked] = {
     Status.INPUT_REQUIRED: "input_required",
     Status.AUTH_REQUIRED: "auth_required",
 }
+"""What else there is of a run: `not_undone`, which goes before its status."""
 
 Action = Literal["retry", "reconcile", "resume", "escalate", "fail", "cancel", "replay", "drop", "start_worker"]
 ACTIONS: dict[str, tuple[Action, ...]] = {
     "failed": ("retry", "drop"),
     "timed_out": ("retry", "drop"),
     "orphaned": ("retry", "drop"),
+    "not_undone": ("drop",),
     "input_required": ("resume", "escalate", "reconcile", "fail", "cancel"),
     "auth_required": ("resume", "escalate", "reconcile", "fail", "cancel"),
     "no_worker": ("start_worker",),
@@ -97,7 +99,7 @@ def nobody(queue: str) -> str:
 def parks(record: RunRecord) -> bool:
     """Whether the run, as it is, waits for a person. The failure of a child is for its parent to deal with, as long as
     that lives: see `Attention.park`."""
-    if record.status not in _KINDS:
+    if _kind(record) is None:
         return False
     if record.successor is not None:
         return False
@@ -107,7 +109,11 @@ def parks(record: RunRecord) -> bool:
 def is_parents(record: RunRecord) -> bool:
     """Whether the run's end is data for the run that started it."""
     ended = record.status in (Status.FAILED, Status.TIMED_OUT)
-    return ended and record.parent is not None and not record.detached
+    return ended and not record.left and record.parent is not None and not record.detached
+
+
+def _kind(record: RunRecord) -> Parked | None:
+    return "not_undone" if record.left and record.terminal else _KINDS.get(record.status)
 
 
 class Attention:
@@ -242,9 +248,10 @@ def _read(stored: Stored) -> Notice | None:
 
 
 def _notice(record: RunRecord) -> Notice:
-    error = record.error
+    error, kind = record.error, _kind(record)
+    assert kind is not None
     return Notice(
-        kind=_KINDS[record.status],
+        kind=kind,
         since=record.ended_at or record.updated_at,
         run=record.id,
         rev=record.rev,

@@ -79,7 +79,8 @@ def handed_in(record: RunRecord, outcome: Outcome, now: datetime) -> Decision:
     why = outcome.error.message if outcome.kind == "stopped" and outcome.error else ""
     if outcome.abandoned:
         why = "; ".join([*([why] if why else []), _abandoned(outcome.abandoned)])
-    return stopped(record, now, why, undone=outcome.undone, steps=outcome.steps)
+    left = outcome.kind == "stopped" and outcome.undone and outcome.error is not None
+    return stopped(record, now, why, undone=outcome.undone, steps=outcome.steps, left=left)
 
 
 def _abandoned(steps: list[str]) -> str:
@@ -118,7 +119,7 @@ def undo_lost(record: RunRecord, now: datetime, why: str) -> Decision:
         return stopped(record, now, losses=record.losses + 1)
     order = record.cancel or CancelOrder()
     reason = f"{record.reason}; its effects are not undone: {why}, {record.losses + 1} times in a row"
-    return finished(record, now, FINAL[order.action], losses=record.losses + 1, reason=reason, undo="")
+    return finished(record, now, FINAL[order.action], losses=record.losses + 1, reason=reason, undo="", left=True)
 
 
 def cancel_deadline(record: RunRecord, command: CancelDeadline, now: datetime) -> Decision:

@@ -13,6 +13,7 @@ import pytest
 from callboard.actors.agent import Retry, Terminal, agent
 from callboard.actors.engine import AttemptEnded, Context, StepFailed
 from callboard.actors.hook import DidNotHappen, Done, Happened, Unsure, hook
+from callboard.store.attention import Attention
 from callboard.store.lineage import load_effects
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
@@ -310,6 +311,10 @@ async def test_compensation_that_fails_is_listed_and_the_others_are_run(settings
         assert LEDGER[3:] == ["-c id-c"]
         assert await statuses(all_, run) == {"a": "compensation_failed", "plain": "settled", "c": "compensated"}
         assert record.reason == "enough; 1 compensation failed"
+        attention = Attention(bus)
+        await eventually(lambda: _kinds_are(attention, {run: "not_undone"}))
+        await attention.drop(run)
+        assert await attention.items() == []
         failed = (await load_effects(bus, record)).get("0")
         assert failed is not None
         assert failed.error is not None
@@ -478,6 +483,10 @@ async def test_a_retry_owns_the_effects_of_the_run_that_it_goes_on_from(settings
         assert LEDGER[4:] == ["-a id-a"]
         assert await statuses(all_, again) == {"a": "compensated", "c": "compensation_failed"}
         await invariants.check(bus, [run, again])
+
+
+async def _kinds_are(attention: Attention, expected: dict[str, str]) -> bool:
+    return {item.id: str(item.kind) for item in await attention.items()} == expected
 
 
 async def statuses_are(all_: Company, run: str, expected: dict[str, str]) -> bool:

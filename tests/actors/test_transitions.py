@@ -34,6 +34,7 @@ from callboard.actors.coordinator.run_commands import (
     Wake,
 )
 from callboard.actors.coordinator.transitions import MAX_LOSSES, Decision, decide, retry_delay_s
+from callboard.store.attention import parks
 from callboard.topics.messages import (
     NOTHING,
     AgentInfo,
@@ -255,6 +256,18 @@ def test_effects_of_a_run_that_nobody_holds_are_undone_by_the_next_worker_before
         "",
         "enough; its worker is gone; " + left.message,
     )
+    assert ended.left
+    assert not changed(record, outcome("stopped", 2, undone=True)).left
+
+
+def test_what_is_left_undone_is_known_when_the_tree_has_ended() -> None:
+    left = ErrorInfo(code="not_undone", message="1 effect is unknown")
+    record = changed(running(), Cancel("enough", CancelOrder(scope="tree")))
+    record = changed(record, outcome("stopped", undone=True, error=left))
+    assert (record.status, record.undo) == (Status.CANCEL_REQUESTED, "")
+    ended = changed(record, Settled(1))
+    assert (ended.status, ended.left, parks(ended)) == (Status.CANCELED, True, True)
+    assert not parks(msgspec.structs.replace(ended, left=False))
 
 
 def test_undoing_that_kills_its_workers_is_given_up_and_said() -> None:
@@ -265,6 +278,7 @@ def test_undoing_that_kills_its_workers_is_given_up_and_said() -> None:
     record = changed(changed(record, Claim("x", record.dispatch, 99, 1)), Lost("x"))
     assert record.status is Status.CANCELED
     assert "not undone" in (record.reason or "")
+    assert record.left
 
 
 def test_second_cancel_that_undoes_more_has_the_kept_effects_looked_for() -> None:

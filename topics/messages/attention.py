@@ -7,8 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-Parked = Literal["failed", "timed_out", "orphaned", "input_required", "auth_required", "no_worker"]
-"""Why something waits: a run ended or stopped in this status, or nobody takes the work of a queue."""
+Parked = Literal["failed", "timed_out", "orphaned", "not_undone", "input_required", "auth_required", "no_worker"]
+"""Why something waits: a run ended or stopped in this status, or ended while something that it had done outside was not
+undone, or nobody takes the work of a queue."""
 
 
 class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -152,6 +152,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     undo: Literal["", "check", "lost", "due"] = ""
     """Of a run that is being canceled: `check`, its log is to be looked at for effects once all below has ended;
     `lost`, the same, and it was not heard of; `due`, a worker is to undo its effects, or does."""
+    left: bool = False
+    """That something which it has done outside was not undone, or that this is not known."""
     unknown: list[UnknownEffect] | None = None
     """What an `input_required` run needs to be told."""
     rulings: list[Ruling] | None = None
