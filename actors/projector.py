@@ -18,6 +18,8 @@ from ..store.projection import Projection, ProjectionFeed, Still
 from ..topics.bus import Bus
 from ..topics.client import head_bytes
 from ..topics.errors import CallboardError
+from ..topics.pull import consumer_info
+from ..topics.subjects import INBOX_CONSUMER
 from ..topics.units import now
 from .actor import Actor
 from .context import ActorContext
@@ -113,9 +115,11 @@ class Projector(Actor):
     async def sweep(self, moment: datetime | None = None) -> int:
         """One look: publishes a sweep for each run that stands still and is due; returns how many.
 
-        Nothing happens while the projection is behind: what it shows may have changed long ago."""
+        Nothing happens while the projection is behind: what it shows may have changed long ago. Nor while the
+        coordinators are: a run may stand still because they have not come to it, and more commands would only add to
+        what they are behind with."""
         moment = moment or now()
-        if await self.lag() > _CURRENT or self.feed.pending > _CURRENT:
+        if await self.lag() > _CURRENT or self.feed.pending > _CURRENT or await self._backlog() > _CURRENT:
             return 0
         total, after = 0, None
         while page := await self.projection.still(self._older_than_s, _PAGE, after=after, now=moment):
@@ -124,6 +128,11 @@ class Projector(Actor):
         self._forget()
         self.sweeps += total
         return total
+
+    async def _backlog(self) -> int:
+        """Tasks and commands that the coordinators have not done with."""
+        info = await consumer_info(self._bus, self._bus.subjects.inbox, INBOX_CONSUMER)
+        return 0 if info is None else int(info["num_pending"]) + int(info["num_ack_pending"])
 
     def _due(self, one: Still, moment: datetime) -> bool:
         last = self._swept.get(one.id)

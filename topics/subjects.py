@@ -8,6 +8,8 @@ from .errors import InvalidSubject
 from .ids import root_of
 from .versions import require_version, versioned
 
+INBOX_CONSUMER = "coordinators"
+"""The consumer of the INBOX that all coordinators share."""
 PARTITIONS = 16
 """Parts into which the keys of every topic and actor fall; part of the wire format."""
 

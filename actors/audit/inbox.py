@@ -14,6 +14,7 @@ from ...topics.messages import Command
 from ...topics.pull import consumer_info
 from ...topics.reads import Stored
 from ...topics.schedules import Fire, due_ms
+from ...topics.subjects import INBOX_CONSUMER
 from .findings import Suspect, suspect
 from .stream import Moment, messages
 
@@ -63,7 +64,7 @@ class Inbox:
         """Reads it whole. Raises NotFound without the stream, BrokerError when the broker does not answer."""
         subjects = bus.subjects
         moment = await Moment.of(bus, subjects.inbox)
-        found = cls(moment, await consumer_info(bus, subjects.inbox, "coordinators"))
+        found = cls(moment, await consumer_info(bus, subjects.inbox, INBOX_CONSUMER))
         salt = (moment.config.get("metadata") or {}).get(subjects.salt_key, subjects.namespace)
         async for page in messages(bus, subjects.inbox, f"{subjects.namespace}.>", moment.last):
             for stored in page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 _OVERDUE = timedelta(seconds=5)
 _AROUND = timedelta(seconds=5)
 _PAGES = 10
+_PAGING = 4
+"""Looks into the work queue at once: each may bring a megabyte, and the broker drops who is slow to take them."""
 
 
 class StillWaiting(Unavailable):
@@ -65,6 +68,7 @@ class Commands:
 
     def __init__(self, bus: Bus, ledger: Ledger, carrier: Carrier, routing: Routing) -> None:
         self._bus, self._ledger, self._carrier, self._routing = bus, ledger, carrier, routing
+        self._paging = asyncio.Semaphore(_PAGING)
         self._verbs: dict[str, Callable[[Command], Awaitable[RunRecord | None]]] = {
             "cancel": self._cancel,
             "fail": self._fail,
@@ -285,13 +289,14 @@ class Commands:
         subjects = self._bus.subjects
         queue = f"{subjects.work}.{record.queue}"
         start, end = record.updated_at - _AROUND, record.updated_at + _AROUND
-        page, pending = await reads.page_since(self._bus, subjects.work_stream, queue, start)
-        for _ in range(_PAGES):
-            if any(record.id.encode() in one.data for one in page):
-                return False
-            if not page or not pending or page[-1].time > end:
-                return True
-            page, pending = await reads.page_after(self._bus, subjects.work_stream, queue, page[-1].sequence)
+        async with self._paging:
+            page, pending = await reads.page_since(self._bus, subjects.work_stream, queue, start)
+            for _ in range(_PAGES):
+                if any(record.id.encode() in one.data for one in page):
+                    return False
+                if not page or not pending or page[-1].time > end:
+                    return True
+                page, pending = await reads.page_after(self._bus, subjects.work_stream, queue, page[-1].sequence)
         return False
 
     async def _sweep_running(self, record: RunRecord) -> None:

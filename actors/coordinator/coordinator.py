@@ -38,7 +38,7 @@ from ...topics.messages import (
 )
 from ...topics.messages import Claim as ClaimMessage
 from ...topics.pull import Delivery, Puller
-from ...topics.subjects import require_token
+from ...topics.subjects import INBOX_CONSUMER, require_token
 from ...topics.units import nanoseconds
 from ..actor import Actor, QueueSource, RpcSource, SignalSource, Source
 from ..context import ActorContext
@@ -88,7 +88,9 @@ class Coordinator(Actor):
     a worker for its agent before that is noted for people."""
 
     capacity = 2000
-    concurrency = 2000
+    concurrency = 500
+    """What they ask of the broker is answered in time also by one that has just lost a server. More at once than it can
+    answer would all be given up, and all be asked again."""
 
     def __init__(self, bus: Bus, *, cancel_grace_s: float = 30.0, unserved_after_s: float = 30.0) -> None:
         self._bus = bus
@@ -156,7 +158,7 @@ class Coordinator(Actor):
         return [
             QueueSource(
                 subjects.inbox,
-                "coordinators",
+                INBOX_CONSUMER,
                 inbox | {"filter_subjects": [f"{subjects.task}.*", f"{subjects.cmd}.>"]},
                 self._on_inbox,
             ),

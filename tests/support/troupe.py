@@ -40,6 +40,7 @@ from callboard.topics.messages import (
 )
 from callboard.topics.pull import Delivery, Puller, consumer_info
 from callboard.topics.streams import ensure_streams
+from callboard.topics.subjects import INBOX_CONSUMER
 
 AGENT = "scripted"
 POLICY = RetryPolicy(max_attempts=2, initial=3600.0, maximum=3600.0)
@@ -161,7 +162,7 @@ class Troupe:
         """Once the coordinators have taken all commands, and those that followed from them."""
         async with asyncio.timeout(within_s):
             while True:
-                info = await consumer_info(self.bus, self.bus.subjects.inbox, "coordinators")
+                info = await consumer_info(self.bus, self.bus.subjects.inbox, INBOX_CONSUMER)
                 if info is not None and not info["num_pending"] and not info["num_ack_pending"]:
                     return
                 await asyncio.sleep(0.002)

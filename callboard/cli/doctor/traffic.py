@@ -10,6 +10,7 @@ from ...topics import reads
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, NoResponders, Unavailable
 from ...topics.messages import RunRecord, Status, WorkerInfo
+from ...topics.subjects import INBOX_CONSUMER
 from ...topics.units import now
 from ..agents import workers
 from ..listing import newest_runs
@@ -35,7 +36,7 @@ async def coordinators(bus: Bus) -> list[Check]:
             problem("coordinator", "one is there and does not answer", "look at its log, and at its machine's load")
         ]
     took = time.monotonic() - begun
-    waiting = await _pending(bus, bus.subjects.inbox, "coordinators")
+    waiting = await _pending(bus, bus.subjects.inbox, INBOX_CONSUMER)
     text = f"answers in {duration(took)}; {waiting} tasks and commands wait in the INBOX"
     if waiting >= LAG_NOTE:
         return [note("coordinator", text, "start more coordinators if it stays so")]
