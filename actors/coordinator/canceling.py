@@ -57,6 +57,11 @@ def cancel(record: RunRecord, command: Cancel, now: datetime) -> Decision:
     return finished(record, now, FINAL[order.action], epoch=epoch, cancel=order, reason=reason)
 
 
+def weaker(order: CancelOrder | None, other: CancelOrder) -> bool:
+    """Whether an order leaves more as it is than another one does."""
+    return _ACTIONS.index((order or CancelOrder()).action) < _ACTIONS.index(other.action)
+
+
 def _again(record: RunRecord, order: CancelOrder, now: datetime) -> Decision:
     """A second cancel widens the first and never narrows it."""
     before = record.cancel or CancelOrder()

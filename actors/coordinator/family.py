@@ -17,6 +17,7 @@ from ...topics.bus import Bus
 from ...topics.errors import CallboardError, Unavailable
 from ...topics.ids import root_of
 from ...topics.messages import ASKING, CancelOrder, Command, RunRecord, Status, encode
+from .canceling import weaker
 from .ledger import Ledger
 from .run_commands import Cancel, Settled, Wake
 
@@ -135,7 +136,7 @@ class Family:
         deep = order is not None or wanted.scope == "tree"
         alive = [one for one in await self.below(record.id, record.rev) if not one.terminal] if deep else []
         mine = CancelOrder(action=wanted.passed_on, scope="run", by=record.id)
-        unordered = [one for one in alive if one.status is not Status.CANCEL_REQUESTED]
+        unordered = [one for one in alive if one.status is not Status.CANCEL_REQUESTED or weaker(one.cancel, mine)]
         gate = asyncio.Semaphore(_AT_ONCE)
         ended = await asyncio.gather(*(self._order(one.id, mine, record.reason, gate) for one in unordered))
         if len(alive) > sum(ended):

@@ -128,6 +128,8 @@ class Asking:
         self._reader: asyncio.Task[None] | None = None
         known = {one.id for one in record.answered or ()}
         self._taken = {one.id: one for one in journal.took if one.id not in known}
+        self._entered = dict(self._taken)
+        """With those whose entry is on its way, which stands before whatever is written from here on."""
         self._given = {answer.id: answer for answer in record.answers or () if answer.id not in self._taken}
         self._open = {one.id: one for one in record.interrupts or () if one.id not in self._taken}
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
@@ -139,8 +141,16 @@ class Asking:
     @property
     def taken(self) -> list[Answered]:
         """The answers that the journal holds and the record need not keep."""
+        return self._with_those_before(self._taken)
+
+    @property
+    def entered(self) -> list[Answered]:
+        """Those that a checkpoint which is written now has behind it."""
+        return self._with_those_before(self._entered)
+
+    def _with_those_before(self, taken: dict[str, Answered]) -> list[Answered]:
         before = [answer.mark for answer in self._record.answers or () if answer.id in self._places]
-        return list({one.id: one for one in [*before, *self._taken.values()]}.values())
+        return list({one.id: one for one in [*before, *taken.values()]}.values())
 
     async def ask(self, place: str, question: Question) -> Answer:
         """The answer: from the journal, or the record, or whenever it comes. Raises JournalMismatch, InvalidInput."""
@@ -227,7 +237,7 @@ class Asking:
 
     def _answered_before(self) -> set[str]:
         """Ids of answered interrupts, as the record and the last checkpoint remember them."""
-        return {*self._taken, *(one.id for one in self._record.answered or ())}
+        return {*self._entered, *(one.id for one in self._record.answered or ())}
 
     async def _made(self, place: str, name: str, question: Question) -> Interrupt:
         now = units.now()
@@ -263,6 +273,8 @@ class Asking:
             at=place, name=name, attempt=self._record.attempt, n=self._writer.number(), kind="interrupt", value=value
         )
         crash.point("worker.before-answer-taken")
+        self._entered[name] = answer.mark
+        self._adopted[place] = answer  # for whoever asks again, should this be cancelled: the entry is written even so
         with self._hold.working():
             await self._steps.note(entry)
         self._places[name] = place

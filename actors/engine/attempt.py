@@ -184,7 +184,7 @@ class Attempt:
         asking = Asking(steps, journal, self._writer, self._blobs, self._hold, record, inbox, room)
         memory = Memory(
             self._workplace.checkpoints, self._writer, self._hold, places, record, self._agent, begun.state,
-            lambda: inbox.position, lambda: asking.taken, self._blobs,
+            lambda: inbox.position, lambda: asking.entered, self._blobs,
         )  # fmt: skip
         self._parts = Parts(
             workplace=self._workplace,

@@ -321,9 +321,10 @@ class World:
         one = self.runs[run]
         if one.status == "cancel_requested":
             if one.scope == "tree":
-                for child in list(self.below(run)):
-                    if self.runs[child].status != "cancel_requested":
-                        self._cancel(child, "run", "cancel" if one.action == "timeout" else one.action, run)
+                action = "cancel" if one.action == "timeout" else one.action
+                for child in map(self.runs.__getitem__, list(self.below(run))):
+                    if child.status != "cancel_requested" or STRENGTH.index(child.action) < STRENGTH.index(action):
+                        self._cancel(child.id, "run", action, run)
             if one.worker is None and (one.scope != "tree" or not any(True for _ in self.below(run))):
                 self._end(run, "orphaned" if one.orphan else FINAL[one.action])
         elif one.resting and one.waits and all(self.runs[name].ended for name in one.waits):
