@@ -24,7 +24,8 @@ succeed later without a change by the caller. Facts are attributes, never parsed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 
@@ -200,3 +201,10 @@ def _class_of(root: type[CallboardError], code: str) -> type[CallboardError] | N
         if found is not None:
             return found
     return None
+
+
+def did_you_mean(name: str, known: Iterable[Any]) -> str:
+    """`; did you mean 'x'?`, or what there is."""
+    names = sorted(str(one) for one in known)
+    close = get_close_matches(str(name), names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names) or 'none'}"

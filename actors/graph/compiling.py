@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ...topics.errors import did_you_mean
 from .command import END, START
 from .compiled import Branch, Compiled, Join
 from .errors import (
@@ -20,7 +21,6 @@ from .errors import (
     UnknownChannel,
     UnknownNode,
     Unreachable,
-    did_you_mean,
 )
 from .messages import messages
 from .node import Node

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...topics.errors import did_you_mean
 from .command import START
 from .compiled import Compiled
-from .errors import UnknownNode, did_you_mean
+from .errors import UnknownNode
 from .ground import Snapshot, Writes
 from .plan import Plan, Planned
 from .reconcile import Reconciled

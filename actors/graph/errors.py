@@ -15,7 +15,6 @@ CallboardError
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from ...store.errors import UnknownNode as NodeUnknown
@@ -125,10 +124,3 @@ class GraphInterrupted(GraphError):
     def __init__(self, message: str, execution: Any, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.execution = execution
-
-
-def did_you_mean(name: str, known: Any) -> str:
-    """`; did you mean 'x'?`, or what there is."""
-    names = sorted(str(one) for one in known)
-    close = get_close_matches(str(name), names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names) or 'none'}"

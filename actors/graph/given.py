@@ -14,8 +14,9 @@ import msgspec
 from pydantic import AliasChoices, AliasPath, BaseModel
 
 from ...topics import codec
+from ...topics.errors import did_you_mean
 from .compiled import Compiled
-from .errors import UnknownChannel, did_you_mean
+from .errors import UnknownChannel
 from .schema import fields_of
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...topics.codec import DecodeError, EncodeError
+from ...topics.errors import did_you_mean
 from .command import END, START
 from .compiled import Branch, Compiled
-from .errors import InvalidUpdate, UndeclaredRoute, UnknownNode, did_you_mean
+from .errors import InvalidUpdate, UndeclaredRoute, UnknownNode
 from .ground import Send, Task, Writes
 
 Route = str | Send

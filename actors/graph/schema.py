@@ -16,9 +16,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ...topics import codec
+from ...topics.errors import did_you_mean
 from .channel import Channel, Was
 from .copying import copied
-from .errors import InvalidState, InvalidUpdate, UnknownChannel, did_you_mean
+from .errors import InvalidState, InvalidUpdate, UnknownChannel
 from .fitting import Fit
 from .modeling import argument, bounded, validators
 from .reducers import NOTHING, Custom, Reducer, find_reducer

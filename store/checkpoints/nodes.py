@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
-from ...topics.errors import InvalidInput
+from ...topics.errors import InvalidInput, did_you_mean
 from ...topics.messages import AgentInfo, Checkpoint
 from ..errors import UnknownNode
 
@@ -22,10 +20,8 @@ def require_node(made: Checkpoint, info: AgentInfo | None, node: str) -> None:
     known = None if info is None else info.nodes
     if known is None or node in known:
         return
-    close = get_close_matches(node, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
     raise UnknownNode(
-        f"as_node names {node[:_SHOWN]!r}, which agent {made.agent!r} does not have; {hint}",
+        f"as_node names {node[:_SHOWN]!r}, which agent {made.agent!r} does not have{did_you_mean(node, known)}",
         agent=made.agent,
         node=node[:_SHOWN],
     )
