@@ -127,11 +127,15 @@ class Carrier:
         body = encode(Work(run=effect.run, dispatch=effect.dispatch))
         await self._bus.store(f"{self._bus.subjects.work}.{effect.queue}", body)
 
-    async def _clock(self, timer: Timer | DropTimers) -> None:
+    async def _clock(self, effect: Timer | DropTimers) -> None:
+        match effect:
+            case Timer():
+                await self._schedule(effect)
+            case DropTimers():
+                await self._drop_timers(effect.run)
+
+    async def _schedule(self, timer: Timer) -> None:
         subjects = self._bus.subjects
-        if isinstance(timer, DropTimers):
-            await self._bus.api(f"STREAM.PURGE.{subjects.inbox}", {"filter": f"{subjects.timer}.{timer.run}.*"})
-            return
         head = head_bytes(
             {
                 "Nats-Schedule": units.schedule_at(timer.at),
@@ -139,6 +143,10 @@ class Carrier:
             }
         )
         await self._bus.store(f"{subjects.timer}.{timer.run}.{timer.verb}", encode(timer.command), head)
+
+    async def _drop_timers(self, run: str) -> None:
+        subjects = self._bus.subjects
+        await self._bus.api(f"STREAM.PURGE.{subjects.inbox}", {"filter": f"{subjects.timer}.{run}.*"})
 
     async def _check_children(self, run: str) -> None:
         ended = await self.family.look(run)
