@@ -9,35 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ..topics.server import (
-    MINIMUM_API_LEVEL,
-    MINIMUM_VERSION,
-    JetStreamDisabled,
-    ServerTooOld,
-    Version,
-    require_server,
-)
 from .nats_binary import ServerBinaryUnusable, binary_version, find_binary, require_binary
 from .nats_folder import StateFolderInUse
 from .nats_process import GRACE, START_WITHIN, ServerProcess, ServerStartFailed
 from .nats_settings import ServerSettings
 
 __all__ = [
-    "MINIMUM_API_LEVEL",
-    "MINIMUM_VERSION",
     "EmbeddedServer",
-    "JetStreamDisabled",
     "ServerBinaryUnusable",
     "ServerProcess",
     "ServerSettings",
     "ServerStartFailed",
-    "ServerTooOld",
     "StateFolderInUse",
-    "Version",
     "binary_version",
     "find_binary",
     "require_binary",
-    "require_server",
 ]
 
 POLL_SECONDS = 0.02

@@ -18,9 +18,9 @@ from callboard.runtime.nats_server import (
     ServerSettings,
     ServerStartFailed,
     StateFolderInUse,
-    require_server,
 )
 from callboard.topics.errors import InvalidInput
+from callboard.topics.server import require_server
 from tests.support.nats import eventually, private_server
 
 

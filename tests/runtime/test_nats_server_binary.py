@@ -8,18 +8,14 @@ from typing import Any
 import pytest
 
 from callboard.runtime.nats_server import (
-    MINIMUM_VERSION,
     EmbeddedServer,
-    JetStreamDisabled,
     ServerBinaryUnusable,
-    ServerTooOld,
-    Version,
     binary_version,
     find_binary,
     require_binary,
-    require_server,
 )
 from callboard.topics.errors import CallboardError
+from callboard.topics.server import MINIMUM_VERSION, JetStreamDisabled, ServerTooOld, Version, require_server
 
 
 def program(path: Path, line: str) -> Path:

@@ -9,7 +9,7 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 
-from callboard.runtime.nats_server import require_server
+from callboard.topics.server import require_server
 from tests.support.nats import Cluster, private_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.crash]
