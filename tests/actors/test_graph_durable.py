@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, TypedDict
 
@@ -21,24 +19,9 @@ from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.messages import Status
 from tests.actors.company import Company, company, result_of
-from tests.actors.graphs import serve
+from tests.actors.graphs import World, serve
 
 SOON = Retry(max_attempts=5, initial=timedelta(milliseconds=10), on=(Retryable,))
-
-
-@dataclass
-class World:
-    """What nodes do outside, and which of them fails next."""
-
-    done: Counter[str] = field(default_factory=Counter)
-    fails: set[str] = field(default_factory=set)
-
-    def act(self, what: str) -> str:
-        self.done[what] += 1
-        if what in self.fails:
-            self.fails.discard(what)
-            raise Retryable(f"{what} failed")
-        return what
 
 
 class Counted(TypedDict, total=False):

@@ -14,6 +14,7 @@ from callboard.actors.graph import END, START, Graph, append
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from tests.actors.company import company, result_of
+from tests.actors.graphs import World
 
 SOON = Retry(max_attempts=4, initial=timedelta(milliseconds=1), on=(Exception,))
 AGAIN = Retry(max_attempts=2, initial=timedelta(milliseconds=1), on=(Retryable,))
@@ -23,21 +24,6 @@ class Told(TypedDict, total=False):
     log: Annotated[list[Any], append]
 
 
-class World:
-    """Counts what is done; each of `fails` fails when it is done first."""
-
-    def __init__(self, *fails: str) -> None:
-        self.done: Counter[str] = Counter()
-        self.fails = set(fails)
-
-    def act(self, what: str) -> str:
-        self.done[what] += 1
-        if what in self.fails:
-            self.fails.discard(what)
-            raise Retryable(f"{what} failed")
-        return what
-
-
 def graph_of(node: Any, retries: Retry = SOON) -> Graph[Any]:
     graph = Graph(Told)
     graph.node("work", node, retries=retries)
@@ -45,7 +31,7 @@ def graph_of(node: Any, retries: Retry = SOON) -> Graph[Any]:
 
 
 async def test_operations_that_are_finished_are_remembered_by_the_next_try(settings: BrokerSettings, bus: Bus) -> None:
-    world = World("child bad", "step", "node")
+    world = World(fails={"child bad", "step", "node"})
     ids: set[uuid.UUID] = set()
 
     @agent("helper", retries=Retry(max_attempts=1))
@@ -80,7 +66,7 @@ async def test_operations_that_are_finished_are_remembered_by_the_next_try(setti
 
 async def test_the_next_attempt_remembers_what_any_try_has_finished(settings: BrokerSettings, bus: Bus) -> None:
     """The first attempt fails once after `one`, then, in its second try, for good after `two`."""
-    world = World("early")
+    world = World(fails={"early"})
 
     async def work(state: Told, ctx: Context) -> dict[str, Any]:
         one = await ctx.step(world.act, "one")
@@ -124,7 +110,7 @@ async def test_a_step_that_failed_in_every_try_is_due_in_the_first_try_of_the_ne
 
 
 async def test_in_process_it_is_the_same() -> None:
-    world = World("second", "node")
+    world = World(fails={"second", "node"})
 
     async def work(state: Told, ctx: Any) -> dict[str, Any]:
         return {"log": [await ctx.step(world.act, "first"), await ctx.step(world.act, "second"), world.act("node")]}
