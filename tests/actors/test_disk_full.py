@@ -47,7 +47,7 @@ async def firm_on(server: ServerProcess) -> AsyncIterator[Company]:
     bus = await Bus.connect(settings)
     try:
         await ensure_streams(bus, settings)
-        async with company(settings, bus, [worker]) as found:
+        async with company(settings, bus, [worker], keeper=True) as found:  # steps wait longer for room than a lease
             yield found
     finally:
         await bus.close()

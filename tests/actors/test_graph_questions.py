@@ -19,6 +19,7 @@ from callboard.actors.graph import END, START, Graph, append, interrupt
 from callboard.actors.graph.ground import Durability
 from callboard.store.blobs import Blobs
 from callboard.store.checkpoints import Checkpoints
+from callboard.store.interrupts import open_below
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.messages import Answer, Fork, Payload, RunRecord, Status, TaskRequest
@@ -346,6 +347,10 @@ async def asks(all_: Company, run: str, name: str) -> bool:
     return [one.id for one in (await all_.record(run)).interrupts or ()] == [name]
 
 
+async def _is_open(bus: Bus, run: str, name: str) -> bool:
+    return name in [one.interrupt.id for one in await open_below(bus, run)]
+
+
 def twice() -> Graph[Any]:
     """Two nodes run one subgraph, which asks by `interrupt` and then by `ctx.interrupt`."""
     inner = Graph(Talk, name="inner")
@@ -413,6 +418,7 @@ async def test_a_question_does_not_wait_for_nodes_beside_it_that_wait_themselves
         await all_.submitter.resume(run, [Answer(id="asks", value=inline("A"))])
         await eventually(partial(asks, all_, run, "held"))
         await all_.submitter.resume(run, [Answer(id="held", value=inline("H"))])
+        await eventually(partial(_is_open, bus, run, "clerk"))  # its run may not have come to ask yet
         await all_.submitter.resume(run, [Answer(id="clerk", value=inline("C"))])
         assert result_of(await all_.ended(run))["log"] == ["H", "A", "quick", "C"]
         assert done["quick"] == 1 or durability == "exit"
