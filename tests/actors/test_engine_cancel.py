@@ -128,6 +128,21 @@ async def test_without_fail_fast_the_siblings_of_a_failed_child_go_on(settings: 
 
 async def test_with_fail_fast_the_first_failure_ends_the_runs_of_the_others(settings: BrokerSettings, bus: Bus) -> None:
     seen: list[str] = []
+    alive: set[str] = set()
+    both_live = asyncio.Event()
+
+    @agent("endless")
+    async def endless(ctx: Context) -> None:
+        alive.add(ctx.run.id)
+        if len(alive) == 2:
+            both_live.set()
+        await ctx.sleep(3600)
+
+    @agent("failing", retries=ONCE)
+    async def failing(ctx: Context) -> None:
+        """Fails when the sibling, and the child of the other sibling, have begun."""
+        await both_live.wait()
+        raise ValueError("no")
 
     @agent("hasty")
     async def hasty(ctx: Context) -> str:
