@@ -185,6 +185,14 @@ class Schedules:
         except StaleFence:
             log.debug("%s has its timer", subject)
 
+    async def is_armed(self, schedule: Schedule, after: datetime) -> bool:
+        """Whether the due time that follows `after` has its timer, or there is no such time."""
+        due = due_after(schedule, after)
+        if due is None:
+            return True
+        subject = self._subjects.schedule_timer(schedule.name, str(due_ms(due)))
+        return await reads.last_from_leader(self._bus, self._subjects.inbox, subject) is not None
+
     async def _disarm(self, name: str) -> None:
         await self._bus.api(f"STREAM.PURGE.{self._subjects.inbox}", {"filter": self._subjects.schedule_timer(name)})
 

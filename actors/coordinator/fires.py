@@ -49,24 +49,49 @@ class Fires:
         if schedule.paused or schedule.token != fire.token or fire.due <= schedule.since:
             log.info("a timer of schedule %s fired after it was paused or replaced", fire.name)
             return
-        fired = units.utc(delivery.stored_ms / 1000)
-        await self._schedules.arm(schedule, max(fired, fire.due))
+        fired, now = units.utc(delivery.stored_ms / 1000), await self._schedules.now()
+        await self._go_on(schedule, fire.due, now)
         crash.point("coordinator.between-timer-and-run")
-        if await self._counts(schedule, fire.due, fired):
+        if await self._counts(schedule, fire.due, fired, now):
             await self._submit(_task(schedule, fire.due))
 
-    async def _counts(self, schedule: Schedule, due: datetime, fired: datetime) -> bool:
+    async def _go_on(self, schedule: Schedule, due: datetime, now: datetime) -> None:
+        """Arms what follows from now on, not from when this fired: what was armed in between has fired by itself. Only
+        when this was handled so late that nothing is armed any more are there due times that nobody saw to."""
+        following = due_after(schedule, due)
+        if following is not None and following <= now and not await self._schedules.is_armed(schedule, now):
+            await self._catch_up(schedule, due, now)
+        await self._schedules.arm(schedule, max(now, due))
+
+    async def _catch_up(self, schedule: Schedule, after: datetime, now: datetime) -> None:
+        """Lets the due times between `after` and `now` fire at once that have no run: those that are merely late, and
+        of the others, by policy, the newest."""
+        late = list[datetime]()
+        due = due_after(schedule, max(after, now - timedelta(seconds=LATE_S)))
+        while due is not None and due <= now:
+            late.append(due)
+            due = due_after(schedule, due)
+        skips = schedule.missed == "skip" and schedule.at is None
+        newest = None if late or skips else due_by(schedule, now)
+        if newest is not None and newest > after:
+            late.append(newest)
+        for due in late:
+            if not await self._has_run(schedule, due):
+                await self._schedules.arm_at(schedule, due)
+
+    async def _counts(self, schedule: Schedule, due: datetime, fired: datetime, now: datetime) -> bool:
         """Whether this due time gets its run. Of several that were missed the newest stands for all."""
         if fired - due <= timedelta(seconds=LATE_S):
             return True
         if schedule.missed == "skip" and schedule.at is None:
             log.warning("schedule %s: %s was missed and is skipped", schedule.name, due.isoformat())
             return False
-        newest = due_by(schedule, fired)
+        newest = due_by(schedule, now)
         if newest is None or newest <= due:
             return True
         log.warning("schedule %s: %s was missed, one run makes up for all", schedule.name, due.isoformat())
-        await self._schedules.arm_at(schedule, newest)
+        if not await self._has_run(schedule, newest):
+            await self._schedules.arm_at(schedule, newest)
         return False
 
     async def watch(self) -> None:
@@ -79,8 +104,8 @@ class Fires:
             await asyncio.sleep(WATCH_S)
 
     async def mend(self) -> None:
-        """Arms each schedule that should have a timer and has none; a due time of the last hour that has no run fires
-        at once."""
+        """Arms each schedule that should have a timer and has none; what was due in the last hour, and has no run,
+        fires at once as far as the policy says so."""
         active = [one for one in await self._schedules.all() if not one.paused]
         if not active:
             return
@@ -88,9 +113,7 @@ class Fires:
         for schedule in active:
             if schedule.name in armed:
                 continue
-            newest = due_by(schedule, now)
-            if newest is not None and now - newest < _LOOK_BACK and not await self._has_run(schedule, newest):
-                await self._schedules.arm_at(schedule, newest)
+            await self._catch_up(schedule, now - _LOOK_BACK, now)
             if due_after(schedule, now) is not None:
                 log.info("schedule %s had no timer: armed again", schedule.name)
                 await self._schedules.arm(schedule, now)

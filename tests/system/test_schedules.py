@@ -15,6 +15,7 @@ from callboard import agent
 from callboard.actors.coordinator import fires
 from callboard.actors.engine import Context
 from callboard.runtime.nats_server import ServerProcess
+from callboard.store import schedules as timers
 from callboard.store.log import decode_record
 from callboard.store.schedules import Schedules
 from callboard.topics import reads
@@ -23,7 +24,8 @@ from callboard.topics.client import head_bytes
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import IdempotencyConflict, InvalidInput, Unavailable
 from callboard.topics.messages import RunRecord, Status, TaskRequest, encode
-from callboard.topics.schedules import Schedule, due_after
+from callboard.topics.pull import Delivery
+from callboard.topics.schedules import Fire, Schedule, due_after
 from callboard.topics.subjects import Subjects
 from tests.actors.company import Company, company, eventually
 from tests.support.invariants import check
@@ -230,6 +232,37 @@ async def test_a_killed_coordinator_leaves_no_gap(crew: Company, schedules: Sche
     crew.members.pop(0)
     records = await has_runs(crew.bus, "c", 7, 45)
     each_second(records[:5])
+
+
+@pytest.mark.parametrize("missed", ["once", "skip"])
+async def test_fires_that_wait_for_a_coordinator_fire_once_and_the_schedule_goes_on_from_now(
+    settings: BrokerSettings, bus: Bus, schedules: Schedules, missed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is handled late must not arm again what has fired meanwhile: a backlog would feed on itself."""
+    monkeypatch.setattr(fires, "LATE_S", 1.5)
+    monkeypatch.setattr(timers, "AHEAD_S", 2.0)
+    fired: dict[datetime, set[int]] = {}
+    handle = fires.Fires.fire
+
+    async def counted(self: fires.Fires, delivery: Delivery) -> None:
+        fired.setdefault(msgspec.json.decode(delivery.data, type=Fire).due, set()).add(delivery.sequence)
+        await handle(self, delivery)
+
+    monkeypatch.setattr(fires.Fires, "fire", counted)
+    schedule = await schedules.put("b", every_s=1, agent="ticker", missed=missed)
+    await asyncio.sleep(6.2)  # three due times have timers; nobody is there when they fire
+    async with company(settings, bus, [ticker], coordinators=2) as crew:
+        back = await schedules.now()
+        records = await has_runs(bus, "b", 7)
+        await schedules.remove("b")
+        slots = [round((due_of(one) - schedule.created_at).total_seconds()) for one in records]
+        gap = [slot for slot in range(1, 7) if slot not in slots]
+        assert slots[:3] == [1, 2, 3]
+        assert gap in ([4], [4, 5]), slots  # missed; the one or two before it are late
+        assert slots[3:] == list(range(gap[-1] + 1, slots[-1] + 1))
+        in_time = [len(fired[due]) for due in sorted(fired) if due < back - timedelta(seconds=2)]
+        assert in_time == [1, 1, 1]
+        await check(crew.bus)
 
 
 @pytest.mark.parametrize("missed", ["once", "skip"])
