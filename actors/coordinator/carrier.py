@@ -39,6 +39,7 @@ from .interrupts import Interrupts
 from .ledger import Ledger
 from .threads import ThreadTurns
 from .words import Words
+from .work_message import WorkMessage, work_message
 
 log = logging.getLogger(__name__)
 
@@ -120,12 +121,13 @@ class Carrier:
 
     def begin_dispatch(self, effect: Dispatch) -> asyncio.Future[int]:
         """Publishes a work message; the future is done when it is stored."""
-        body = encode(Work(run=effect.run, dispatch=effect.dispatch))
-        return self._bus.write(f"{self._bus.subjects.work}.{effect.queue}", body)
+        return self._bus.write(*self._work(effect))
 
     async def _dispatch(self, effect: Dispatch) -> None:
-        body = encode(Work(run=effect.run, dispatch=effect.dispatch))
-        await self._bus.store(f"{self._bus.subjects.work}.{effect.queue}", body)
+        await self._bus.store(*self._work(effect))
+
+    def _work(self, effect: Dispatch) -> WorkMessage:
+        return work_message(self._bus.subjects, effect.queue, Work(run=effect.run, dispatch=effect.dispatch))
 
     async def _clock(self, effect: Timer | DropTimers) -> None:
         match effect:

@@ -64,8 +64,8 @@ T = TypeVar("T")
 _ACK_WAIT_S = 10.0
 """What a coordinator that died had in hand comes to another one after this. It handles a message in milliseconds; one
 that takes longer is handled twice, which changes nothing."""
-_UNKNOWN_AFTER = 20
-"""A work message whose run is still not there after so many deliveries is dropped: its record was refused."""
+_UNKNOWN_AFTER = 75
+"""A work message is dropped whose run is not there after so many deliveries: longer than the broker takes no other."""
 _RETRY_S = 0.5
 _UNPARK_S = 0.1
 _RETRY_MAX_S = 10.0
@@ -372,7 +372,7 @@ class Coordinator(Actor):
         except CallboardError as error:
             if error.retryable:
                 log.info("parked work on %s: %s", delivery.subject, error)
-                delivery.nak(_RETRY_S)
+                delivery.nak(min(_RETRY_S * delivery.delivered, _RETRY_MAX_S))
                 return
             await self._set_aside("work", delivery, error)
         delivery.ack()

@@ -29,6 +29,7 @@ from ...topics.versions import versioned
 from . import gate as rules
 from .gate import Turn
 from .routing import Routing
+from .work_message import work_message
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +78,8 @@ class Gates:
         limits = self.limits(record.agent)
         if limits is None or record.undo:
             return False
-        subjects = self._bus.subjects
-        subject = f"{subjects.work}.{record.agent}.{record.priority}.{rules.key_of(limits, record)}"
-        await self._bus.store(subject, encode(_entry_of(record, record.dispatch)))
+        queue = f"{record.agent}.{record.priority}.{rules.key_of(limits, record)}"
+        await self._bus.store(*work_message(self._bus.subjects, queue, _entry_of(record, record.dispatch)))
         self.poke(record.agent)
         return True
 
@@ -305,8 +305,8 @@ class Gates:
         return needed, idle
 
     async def _hand_over(self, entry: _Entry) -> None:
-        body = encode(Work(run=entry.holder.run, dispatch=entry.holder.dispatch))
-        await self._bus.store(f"{self._bus.subjects.work}.{entry.queue}", body)
+        work = Work(run=entry.holder.run, dispatch=entry.holder.dispatch)
+        await self._bus.store(*work_message(self._bus.subjects, entry.queue, work))
 
     async def forget(self, sequence: int) -> None:
         """Takes a message out of the queue. Raises as `Bus.api` does if that should be tried again."""

@@ -18,7 +18,7 @@ from callboard.store.deadletters import DeadLetters
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import CallboardError, IdempotencyConflict
-from callboard.topics.messages import NOTHING, RunRecord, Status, TaskRequest, Work, encode
+from callboard.topics.messages import NOTHING, Command, RunRecord, Status, TaskRequest, Work, encode
 from callboard.topics.units import now
 from tests.actors.company import Company, company, eventually, result_of
 
@@ -71,6 +71,24 @@ async def test_task_that_is_delivered_twice_gives_one_run(settings: BrokerSettin
         states = await all_.states("twice")
         assert [one.status for one in states] == [Status.QUEUED, Status.RUNNING, Status.COMPLETED]
         assert record.attempt == 1
+
+
+async def test_requests_that_come_again_leave_one_work_message(settings: BrokerSettings, bus: Bus) -> None:
+    """Clients that repeat themselves while the installation is behind must not put it further behind."""
+    async with company(settings, bus, coordinators=2) as all_:
+        for _ in range(5):
+            await asyncio.gather(*(all_.submit("echo", 1, run=f"again-{turn}") for turn in (1, 1, 2, 2)))
+            await bus.store(f"{settings.namespace}.task.echo", b"1", b"NATS/1.0\r\nCallboard-Run: again-3\r\n\r\n")
+            await bus.store(f"{settings.namespace}.cmd.again-1.sweep", encode(Command()))
+        await eventually(lambda: _nothing_left(all_))
+        assert await all_.waiting_messages(bus.subjects.work_stream) == 3
+        await all_.worker(echo)
+        for turn in (1, 2, 3):
+            assert (await all_.ended(f"again-{turn}")).attempt == 1
+
+
+async def _nothing_left(all_: Company) -> bool:
+    return await all_.waiting_messages(all_.bus.subjects.inbox) == 0
 
 
 async def test_idempotency_key(settings: BrokerSettings, bus: Bus) -> None:
