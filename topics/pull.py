@@ -86,6 +86,11 @@ class Delivery:
         return self._token(7)
 
     @property
+    def consumer_sequence(self) -> int:
+        """Which delivery of its consumer this is: with `sequence` and `delivered` what an acknowledgement names."""
+        return self._token(8)
+
+    @property
     def stored_ms(self) -> int:
         """When it was stored, Unix milliseconds."""
         return self._token(9) // 1_000_000

@@ -99,7 +99,9 @@ class Look:
                 yield from self._dispatch(effect, sequence)
             elif isinstance(effect, Timer):
                 yield from self._timer(effect, sequence)
-        if record.status is Status.WAITING:
+        if record.status is Status.QUEUED and record.lease:  # the message of a worker that is gone goes on
+            yield from self._dispatch(Dispatch(record.queue, record.id, record.dispatch), sequence)
+        elif record.status is Status.WAITING:
             yield from self._waiting(record, sequence, children)
         elif _held(record):
             yield from self._running(record, sequence)

@@ -16,6 +16,7 @@ from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidInput, InvalidMessage, NoResponders, NotFound, Unavailable
 from ...topics.ids import derived_run_id, require_run_id, root_of
 from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
+from ...topics.reads import Stored
 from .answering import agents_asked, next_due
 from .carrier import Carrier
 from .deadlines import overdue
@@ -130,18 +131,39 @@ class Commands:
 
     async def lost(self, run: str, worker: str, attempt: int = 0) -> None:
         """The worker that may have held the run (in that attempt, or in any) is gone. The work message that it held is
-        taken away: otherwise it would count as one in hand until its lease is over, at an agent's limit as well."""
+        handed back in its name: it comes to another one before all that waits in the queue. When the run goes on
+        otherwise it is taken away, or it would count as one in hand until its lease is over, at an agent's limit as
+        well."""
         before = self._ledger.known(run)
         applied = await self.apply(run, Lost(worker, attempt))
         after = applied.loaded.record if applied.verdict == "changed" and applied.loaded else None
-        if before and after and before.worker == worker and before.attempt == after.attempt and before.lease:
-            await self._drop_work(run, before.lease)
+        if after is None:
+            return
+        if after.status is Status.QUEUED and after.lease:
+            if not await self._hand_back(after):
+                await self._soft(run, Redispatch(after.agent, after.dispatch, "its work message was lost"))
+        elif before and before.worker == worker and before.attempt == after.attempt:
+            await self._drop_message(run, before.lease)
 
-    async def _drop_work(self, run: str, sequence: int) -> None:
-        """Takes a work message away, if it is that run's: a number in a record may be older than the stream."""
-        stored = await reads.by_sequence(self._bus, self._bus.subjects.work_stream, sequence)
-        if stored is not None and run.encode() in stored.data:
+    async def _hand_back(self, record: RunRecord) -> bool:
+        """Whether the work message is there; then it is delivered again at once, or when its lease is over."""
+        stored = await self._message(record.id, record.lease)
+        if stored is None:
+            return False
+        subjects = self._bus.subjects
+        queue = stored.subject[len(subjects.work) + 1 :]
+        place = f"{record.delivery}.{record.lease}.{record.consumer_seq}"
+        self._bus.publish(f"$JS.ACK.{subjects.work_stream}.{queue}.{place}.0.0", b"-NAK")
+        return True
+
+    async def _drop_message(self, run: str, sequence: int) -> None:
+        if sequence and await self._message(run, sequence) is not None:
             await self._carrier.gates.forget(sequence)
+
+    async def _message(self, run: str, sequence: int) -> Stored | None:
+        """A work message, if it is that run's: a number in a record may be older than the stream."""
+        stored = await reads.by_sequence(self._bus, self._bus.subjects.work_stream, sequence)
+        return stored if stored is not None and run.encode() in stored.data else None
 
     async def _cancel(self, command: Command) -> RunRecord | None:
         order = CancelOrder(action=command.action, scope=command.scope, by=command.by)
@@ -284,6 +306,8 @@ class Commands:
         side: a second message is harmless, and a sweep comes again."""
         if not record.agent and await self._routing.serving(record.topic or ""):
             return True
+        if record.lease and await self._message(record.id, record.lease) is not None:
+            return False
         if self._carrier.gates.limits(record.agent) is not None and await self._carrier.gates.knows(record):
             return False
         subjects = self._bus.subjects

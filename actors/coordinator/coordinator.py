@@ -257,7 +257,7 @@ class Coordinator(Actor):
         try:
             known = self._ledger.known(claim.run)
             agent = await self._routing.version(known.agent, claim.version) if known else None
-            command = Claim(worker, claim.dispatch, claim.lease, claim.delivery, agent, claim.agent, claim.version)
+            command = Claim.of(worker, claim, agent)
             if "~" in require_run_id(claim.run):
                 await self._intake.latecomers.begins(claim.run)
             applied = await self._ledger.apply(claim.run, command)

@@ -44,21 +44,21 @@ def finished(record: RunRecord, now: datetime, status: Status, **changes: object
 
 
 def queued(record: RunRecord, now: datetime, reason: str | None, **changes: object) -> Decision:
-    """Back to the queue, to be dispatched at once. Sent anew, it has waited since it was queued."""
+    """Back to the queue, to be dispatched at once. Sent anew, it has waited since it was queued. With its `dispatch`
+    and `lease` the work message that it had goes on."""
     wait_until = record.wait_until
     if record.wait_timeout_s is not None and (record.status is not Status.QUEUED or record.wake_at is not None):
         wait_until = now + timedelta(seconds=record.wait_timeout_s)
+    changes = {"dispatch": record.dispatch + 1, "lease": 0} | changes
     return following(
         record,
         now,
         Status.QUEUED,
-        dispatch=record.dispatch + 1,
         reason=reason,
         waits=None,
         wake_at=None,
         hears=False,
         worker=None,
-        lease=0,
         wait_until=wait_until,
         **changes,
     )

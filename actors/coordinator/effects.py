@@ -148,6 +148,8 @@ def owed(record: RunRecord, cancel_grace_s: float = 30.0) -> tuple[Effect, ...]:
     match record.status:
         case Status.QUEUED if record.wake_at is None and record.turn is not None and record.turn.held:
             return (*_deadlines(record), AskTurn(run), *retried)
+        case Status.QUEUED if record.wake_at is None and record.lease:  # its work message is there already
+            return (*_deadlines(record), *retried)
         case Status.QUEUED if record.wake_at is None:
             dispatch = Dispatch(record.queue, run, record.dispatch)
             return (*_deadlines(record), dispatch, *retried)

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...topics.messages import AgentInfo, Answer, CancelOrder, ErrorInfo, Outcome, Payload, Turn
+from ...topics.messages import Claim as ClaimMessage
 
 
 class Claim(Struct, frozen=True):
@@ -22,6 +23,12 @@ class Claim(Struct, frozen=True):
     """The queue on which the message was found, the agent's or that of one of its versions; empty: not told."""
     version: str = ""
     """The version of the agent that the worker has; `agent` is the registration of that one."""
+    consumer_seq: int = 0
+
+    @classmethod
+    def of(cls, worker: str, said: ClaimMessage, agent: AgentInfo | None) -> Claim:
+        """As the worker has said it."""
+        return cls(worker, said.dispatch, said.lease, said.delivery, agent, said.agent, said.version, said.consumer_seq)
 
 
 class End(Struct, frozen=True):

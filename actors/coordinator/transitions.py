@@ -111,6 +111,8 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
     if record.status is Status.QUEUED:
         if record.wake_at is not None or _held(record):
             return STALE
+        if record.lease == claim.lease and claim.delivery <= record.delivery:
+            return LATER  # said again for a worker that was taken for gone: the message is to come to somebody anew
         elsewhere = pinning.is_elsewhere(record, claim)
         return (pinning.sent_there if elsewhere else _begin)(record, claim, now, record.losses)
     if record.undo == "due" and record.worker is None:
@@ -155,6 +157,7 @@ def _begin(record: RunRecord, claim: Claim, now: datetime, losses: int) -> Decis
         worker=claim.worker,
         lease=claim.lease,
         delivery=claim.delivery,
+        consumer_seq=claim.consumer_seq,
         started_at=record.started_at or now,
         retry=agent.retry if agent else record.retry,
         timeout_s=agent.timeout_s if agent else record.timeout_s,
@@ -312,7 +315,10 @@ def _lost(record: RunRecord, lost: Lost, now: datetime) -> Decision:
         return STALE
     if record.losses + 1 >= MAX_LOSSES:
         return _poisoned(record, now)
-    return queued(record, now, f"attempt {record.attempt} was lost: {lost.why}", losses=record.losses + 1)
+    reason, losses = f"attempt {record.attempt} was lost: {lost.why}", record.losses + 1
+    if not record.consumer_seq or (record.pin and record.attempt == 1):  # pinned since: it may lie on another queue
+        return queued(record, now, reason, losses=losses)
+    return queued(record, now, reason, losses=losses, dispatch=record.dispatch, lease=record.lease)
 
 
 def _sent_on(record: RunRecord, command: Lost | Wake | Due | Redispatch, now: datetime) -> Decision:

@@ -237,6 +237,7 @@ class AgentWorker(Actor):
             dispatch=work.dispatch,
             lease=delivery.sequence,
             delivery=delivery.delivered,
+            consumer_seq=delivery.consumer_sequence,
             agent=queue,
             version=served.version if served else "",
         )

@@ -229,6 +229,24 @@ def test_loss_concerns_the_worker_and_attempt_it_names() -> None:
     assert refused(running(), Lost("x")) == "stale"
     assert refused(running(), Lost("w", 2)) == "stale"
     assert changed(running(), Lost("w", 1)).dispatch == 2
+
+
+def test_the_work_message_of_a_lost_worker_goes_on() -> None:
+    """It is owed no second one. Only when it is delivered again does it count: not for the worker that is gone."""
+    record = changed(running(consumer_seq=3), Lost("w", 1))
+    assert (record.status, record.dispatch, record.lease, record.worker) == (Status.QUEUED, 1, 10, None)
+    assert owed(record) == ()
+    assert refused(record, Claim("w", 1, 10, 1)) == "later"
+    taken = changed(record, Claim("x", 1, 10, 2, consumer_seq=9))
+    assert (taken.attempt, taken.losses, taken.delivery, taken.consumer_seq) == (2, 1, 2, 9)
+    anew = changed(record, Redispatch("a", 1, "it is not there"))
+    assert (anew.dispatch, anew.lease) == (2, 0)
+    assert owed(anew) == (Dispatch("a", RUN, 2),)
+    pinned = changed(running(consumer_seq=3, version="1", pin=True), Lost("w", 1))
+    assert (pinned.dispatch, pinned.queue) == (2, "a@1"), "it may lie on the queue of any version"
+
+
+def test_a_run_whose_worker_is_lost_while_it_is_canceled_ends() -> None:
     assert changed(changed(changed(running(), Cancel()), Lost("w")), Settled(1)).status is Status.CANCELED
 
 

@@ -150,16 +150,16 @@ class Life(RuleBasedStateMachine):
                     pass
 
     @precondition(lambda self: self.messages)
-    @rule(data=st.data(), worker=WORKERS)
-    def deliver(self, data: Any, worker: str) -> None:
-        """A work message comes to a worker: the first time, or again."""
+    @rule(data=st.data(), worker=WORKERS, told=st.booleans())
+    def deliver(self, data: Any, worker: str, told: bool) -> None:
+        """A work message comes to a worker, which may tell which delivery it is: the first time, or again."""
         message = data.draw(st.sampled_from(self.messages))
         queue, dispatch, sequence, _ = message
         message[3] += 1
         if queue.startswith("@"):
             self.give(Redispatch("a", dispatch))
         else:
-            self.give(Claim(worker, dispatch, sequence, message[3], queue=queue))
+            self.give(Claim(worker, dispatch, sequence, message[3], queue=queue, consumer_seq=7 if told else 0))
 
     @precondition(lambda self: self.granted)
     @rule(data=st.data(), kind=KINDS, retryable=st.booleans(), waits=st.booleans(), sleeps=st.booleans())
@@ -315,9 +315,9 @@ class Life(RuleBasedStateMachine):
                 if record.wake_at is not None:
                     self.give(Due(record.dispatch))
                     return
-                queue, dispatch, sequence, _ = self.messages[-1]
-                routed = queue.startswith("@")
-                self.give(Redispatch("a", dispatch) if routed else Claim("last", dispatch, sequence, 1, queue=queue))
+                queue, dispatch, sequence, times = self.messages[-1]
+                claim = Claim("last", dispatch, sequence, times + 1, queue=queue)
+                self.give(Redispatch("a", dispatch) if queue.startswith("@") else claim)
             case Status.WAITING:
                 self.give(Wake())
             case Status.INPUT_REQUIRED | Status.AUTH_REQUIRED:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.actors.agent import Retry, Terminal, agent
+from callboard.actors.agent import Limit, Retry, Terminal, agent
 from callboard.actors.coordinator.transitions import LEGAL, MAX_LOSSES
 from callboard.actors.engine import Context
 from callboard.topics.bus import Bus, fence
@@ -130,6 +130,36 @@ async def test_lease_is_kept_while_a_run_lasts(settings: BrokerSettings, bus: Bu
         for _ in range(2):
             await all_.worker(long, lease_s=2, keeper=True)
         assert result_of(await all_.run("long")) == 1
+
+
+@pytest.mark.parametrize("limit", [None, Limit(concurrency=3)])
+async def test_runs_of_a_killed_worker_go_before_those_that_wait(
+    settings: BrokerSettings, bus: Bus, limit: Limit | None
+) -> None:
+    """The queue is long, and the worker that is left has little room: what had begun goes on within a second or so."""
+    order: list[str] = []
+
+    @agent("busy", limit=limit)
+    async def busy(ctx: Context, name: str) -> None:
+        order.append(name)
+        await asyncio.sleep(0.1 if len(order) > 2 else 60)
+
+    async with company(settings, bus, [busy], concurrency=2) as all_:
+        begun = [await all_.submit("busy", f"begun {turn}") for turn in range(2)]
+        await eventually(lambda: len(order) == 2)
+        waiting = [await all_.submit("busy", f"waits {turn}") for turn in range(40)]
+        await all_.members[-1].kill()
+        await all_.worker(busy, concurrency=1)
+        for run in begun:
+            await all_.ended(run)
+            assert [(one.status, one.dispatch) for one in await all_.states(run)][2:] == [
+                (Status.QUEUED, 1), (Status.RUNNING, 1), (Status.COMPLETED, 1),
+            ]  # fmt: skip
+        for run in waiting:
+            assert (await all_.ended(run)).attempt == 1
+        assert len(order) == 44
+        before = order.index("begun 0", 2), order.index("begun 1", 2)
+        assert max(before) < 35, f"others went before them: {order}"
 
 
 async def test_run_that_kills_its_workers_is_parked(settings: BrokerSettings, bus: Bus) -> None:

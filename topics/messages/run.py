@@ -170,9 +170,12 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Stream sequence up to which its last attempt has read what was said to it."""
     worker: str | None = None
     lease: int = 0
-    """Stream sequence of the work message whose acknowledgement is owed by `worker`."""
+    """Stream sequence of the work message whose acknowledgement is owed by `worker`; of a queued run: of the one that
+    was taken from a worker which is gone, and comes to another one before what waits in the queue."""
     delivery: int = 0
     """How often that message had been delivered when it was claimed."""
+    consumer_seq: int = 0
+    """Consumer sequence of that delivery."""
     waits: list[list[str]] | None = None
     """Groups of children (the part of their id after `~`): the run wakes when one group is terminal as a whole."""
     wake_at: datetime | None = None

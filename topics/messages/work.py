@@ -31,6 +31,9 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     """Stream sequence of the work message."""
     delivery: int = 1
     """How often that message was delivered."""
+    consumer_seq: int = 0
+    """Consumer sequence of this delivery: should the worker die, a coordinator can hand the message back in its name.
+    0: not told."""
     agent: str = ""
     """The queue it was found on, `{agent}` or `{agent}@{version}`: a run that belongs on another one is not granted.
     Empty: not checked."""
