@@ -23,6 +23,8 @@ JOBS ?= 4
 PROOF_JOBS ?= 2
 TARGET ?=
 export TARGET
+# Every process that a target starts would compile all modules for itself.
+unexport PYTHONDONTWRITEBYTECODE
 
 PY := $(VENV)/bin/python
 EXTRAS := bench demo docs lint test
