@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import assert_never
 
 from ...store.attention import Attention
@@ -54,15 +55,20 @@ class Carrier:
         self.start_anew: Callable[[RunRecord], Awaitable[None]]
         """Set by whoever makes new runs."""
         self.family = Family(bus, event_log, ledger, self.settle)
-        self.threads = ThreadTurns(bus, ledger, self.family, self.settle)
+        self.threads = ThreadTurns(bus, ledger, self.family, partial(self.settle, apart=True))
         self.words = Words(bus, event_log, ledger, self.settle)
         self.interrupts = Interrupts(bus, event_log, ledger, self.words, self.settle)
 
-    async def settle(self, loaded: Loaded) -> None:
-        """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then."""
+    async def settle(self, loaded: Loaded, *, apart: bool = False) -> None:
+        """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then.
+
+        `apart`: for those who may be part of a look at the run's own tree, and cannot wait for the next one. What is
+        below a run that is being canceled is left to a command."""
         crash.point("coordinator.before-effects", loaded.record.status)
         for effect in owed(loaded.record, self._cancel_grace_s):
-            if not (isinstance(effect, Dispatch) and await self.gates.takes(loaded.record)):
+            if apart and isinstance(effect, CancelBelow):
+                await self._bus.store(self._bus.subjects.command(effect.run, "child"), encode(Command()))
+            elif not (isinstance(effect, Dispatch) and await self.gates.takes(loaded.record)):
                 await self._carry(effect)
         self.gates.settled(loaded.record)
 

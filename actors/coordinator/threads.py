@@ -47,7 +47,10 @@ _PAUSE_MAX_S = 0.5
 
 
 class ThreadTurns:
-    """Knows nothing for sure: every decision is made on the head as the leader has it, and written under its fence."""
+    """Knows nothing for sure: every decision is made on the head as the leader has it, and written under its fence.
+
+    A look at a thread may be part of a look at the tree of a run in it: a run below that one has ended, and leaves the
+    thread. So `settle` must not wait for looks at trees."""
 
     def __init__(self, bus: Bus, ledger: Ledger, family: Family, settle: Callable[[Loaded], Awaitable[None]]) -> None:
         self._bus, self._ledger, self._family, self._settle = bus, ledger, family, settle

@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from callboard import Context, agent
+from callboard.actors.coordinator.threads import ThreadTurns
 from callboard.store.threads import Threads
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import InvalidInput
-from callboard.topics.messages import RunRecord, Status, TaskRequest
+from callboard.topics.ids import child_run_id
+from callboard.topics.messages import Policy, RunRecord, Status, TaskRequest
 from tests.actors.company import Company, company, eventually
 from tests.support import invariants
 
@@ -45,6 +47,17 @@ async def parent(ctx: Context, seconds: float) -> None:
 
 
 AGENTS = (talker, caller, parent)
+
+
+@agent("keeper")
+async def keeper(ctx: Context, _: Any) -> Any:
+    """Waits for a child that has the same place in the thread."""
+    return await ctx.call("sleeper")
+
+
+@agent("sleeper")
+async def sleeper(ctx: Context) -> None:
+    await ctx.sleep(3600)
 
 
 async def said(all_: Company, thread: str) -> list[str]:
@@ -348,3 +361,28 @@ async def test_whoever_comes_next_carries_on_what_a_coordinator_left(settings: B
         assert {one.status for one in found.values()} == {Status.COMPLETED}
         assert pairs(await said(all_, "t")) == [first, second, third]
         await invariants.check(bus, [first, second, third])
+
+
+@pytest.mark.parametrize("policy", ["interrupt", "rollback"])
+async def test_a_tree_that_is_canceled_and_replaced_at_once_ends(
+    settings: BrokerSettings, bus: Bus, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever replaced the run has died behind its entry in the thread: the cancel of the tree finds it there when the
+    child leaves the thread, in the middle of its look at the tree."""
+    looked, dead = ThreadTurns.look, True
+
+    async def look(self: ThreadTurns, thread: str, ended: str | None = None) -> None:
+        if not dead:
+            await looked(self, thread, ended)
+
+    async with company(settings, bus, [keeper, sleeper, talker], patience_s=0.05) as all_:
+        run = await all_.submit("keeper", thread="t")
+        await all_.reaches(child_run_id(run, "0"), Status.WAITING)
+        monkeypatch.setattr(ThreadTurns, "look", look)
+        next_ = await all_.submit("talker", 0.0, thread="t", policy=policy)
+        assert (await all_.record(run)).status is Status.WAITING
+        dead = False
+        await all_.submitter.cancel(run)
+        assert (await all_.ended(run)).terminal
+        assert (await all_.ended(next_)).status is Status.COMPLETED
+        await invariants.check(bus)

@@ -248,7 +248,7 @@ class Life(RuleBasedStateMachine):
             auth = any(one.kind == "auth" for one in record.interrupts or ())
             assert (record.status is Status.AUTH_REQUIRED) == auth
         elif not record.terminal:
-            assert owed(record)
+            assert owed(record) or (record.status is Status.QUEUED and record.lease)  # the message that is there
         assert record.worker is None or record.status in (Status.RUNNING, Status.CANCEL_REQUESTED)
         assert not record.undo or record.status is Status.CANCEL_REQUESTED
 

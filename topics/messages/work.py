@@ -31,14 +31,14 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     """Stream sequence of the work message."""
     delivery: int = 1
     """How often that message was delivered."""
-    consumer_seq: int = 0
-    """Consumer sequence of this delivery: should the worker die, a coordinator can hand the message back in its name.
-    0: not told."""
     agent: str = ""
     """The queue it was found on, `{agent}` or `{agent}@{version}`: a run that belongs on another one is not granted.
     Empty: not checked."""
     version: str = ""
     """The version of the agent that the worker has."""
+    consumer_seq: int = 0
+    """Consumer sequence of this delivery: should the worker die, a coordinator can hand the message back in its name.
+    0: not told."""
 
 
 class ClaimRequest(Struct, frozen=True):
