@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from callboard.actors.agent import Limit, Retry, Terminal, agent
+from callboard import Limit
+from callboard.actors.agent import Retry, Terminal, agent
 from callboard.actors.coordinator.transitions import LEGAL, MAX_LOSSES
 from callboard.actors.engine import Context
 from callboard.topics.bus import Bus, fence
