@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -11,11 +12,14 @@ from typing import Any
 from msgspec import Struct
 
 from callboard.actors.audit import audit
+from callboard.store.blobs import Blobs
 from callboard.store.deadletters import DeadLetters, Letter
 from callboard.store.log import EventLog
+from callboard.store.submit import Submitter
 from callboard.topics import reads
 from callboard.topics.bus import Bus
 from callboard.topics.errors import CallboardError
+from callboard.topics.ids import root_of
 from callboard.topics.messages import RunRecord, Status
 from tests.chaos import superstep, talk
 from tests.chaos.history import Executions, RunHistory, read_effects, read_run, value_of
@@ -25,6 +29,8 @@ from tests.chaos.people import People
 from tests.chaos.readers import Readers
 from tests.chaos.stage import Stage
 from tests.chaos.workload import Promises
+
+log = logging.getLogger(__name__)
 
 END_S = 120.0
 """How long after the last fault everything may take to end."""
@@ -67,6 +73,9 @@ async def judge(stage: Stage, promises: Promises, readers: Readers, people: Peop
         wrong = _Violations()
         began = time.monotonic()
         stragglers = await _all_end(bus, promises, wrong)
+        retried = await _retried(bus, promises, people)
+        if retried:
+            stragglers += await _all_end(bus, promises, wrong)
         settled_s = time.monotonic() - began
         await readers.finish(30.0)
         runs = await _histories(bus)
@@ -92,6 +101,7 @@ async def judge(stage: Stage, promises: Promises, readers: Readers, people: Peop
             | {"nodes carried out": len(nodes), "nodes carried out more than once": superstep.nodes_again(nodes)}
             | {"checkpoints": sum(len(one.supersteps) for one in runs.values()), "forks": len(promises.forks)}
             | talk.totals(people, runs, letters)
+            | {"trees retried, with a run whose process had died five times in a row": retried}
             | {"seconds until all had ended": round(settled_s)}
         )
         statuses = dict(Counter(str(history.last.status) for history in runs.values()).most_common())
@@ -131,6 +141,20 @@ async def _all_end(bus: Bus, promises: Promises, wrong: _Violations) -> list[str
                     wrong.add("not ended", f"{record.id} ({record.agent}) is {record.status}: {record.reason}")
                 return list(slow.values())[:_SHOWN]
         await asyncio.sleep(0.5)
+
+
+async def _retried(bus: Bus, promises: Promises, people: People) -> int:
+    """Does what a person does with runs that were parked because their process died time after time, which is the rule
+    and here mere chance: has them retried. What they were asked for must come of it. How many there were."""
+    records = await _records(bus)
+    unlucky = {root_of(one.id) for one in records.values() if one.error is not None and one.error.code == "worker_lost"}
+    failed = sorted(run for run in unlucky & promises.results.keys() if records[run].status is Status.FAILED)
+    for run in failed:
+        made = await Submitter(bus, Blobs(bus)).retry(run)
+        log.info("%s is retried as %s", run, made.id)
+        promises.results[made.id] = promises.results.pop(run)
+        people.follow(made.id)
+    return len(failed)
 
 
 async def _records(bus: Bus) -> dict[str, RunRecord]:
