@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator, Collection, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -179,15 +179,6 @@ async def read(
 async def page_after(bus: Bus, stream: str, subject: str, after: int, batch: int = _BATCH) -> tuple[list[Stored], int]:
     """One batch of messages after sequence `after`, and how many still follow it."""
     body = {"seq": after + 1, "next_by_subj": subject, "batch": batch, "max_bytes": _BATCH_BYTES}
-    return await _batch(bus, stream, body)
-
-
-async def page_since(
-    bus: Bus, stream: str, subject: str, moment: datetime, batch: int = _BATCH
-) -> tuple[list[Stored], int]:
-    """One batch of the messages stored since `moment` (aware), and how many still follow it."""
-    start = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    body = {"start_time": start, "next_by_subj": subject, "batch": batch, "max_bytes": _BATCH_BYTES}
     return await _batch(bus, stream, body)
 
 

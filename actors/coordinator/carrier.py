@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import partial
 from typing import assert_never
 
@@ -41,8 +42,12 @@ from .ledger import Ledger
 from .threads import ThreadTurns
 from .words import Words
 from .work_message import WorkMessage, work_message
+from .work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
+
+_KNOWN_AGAIN = timedelta(seconds=60)
+"""The broker's two minutes, and room for clocks, and for a message that came before the record."""
 
 
 class Carrier:
@@ -51,7 +56,7 @@ class Carrier:
     def __init__(self, bus: Bus, event_log: EventLog, ledger: Ledger, cancel_grace_s: float, gates: Gates) -> None:
         self._bus, self._log, self._ledger = bus, event_log, ledger
         self._cancel_grace_s = cancel_grace_s
-        self.gates = gates
+        self.gates, self.queue = gates, WorkQueue(bus, gates)
         self.start_anew: Callable[[RunRecord], Awaitable[None]]
         """Set by whoever makes new runs."""
         self.family = Family(bus, event_log, ledger, self.settle)
@@ -59,18 +64,25 @@ class Carrier:
         self.words = Words(bus, event_log, ledger, self.settle)
         self.interrupts = Interrupts(bus, event_log, ledger, self.words, self.settle)
 
-    async def settle(self, loaded: Loaded, *, apart: bool = False) -> None:
+    async def settle(self, loaded: Loaded, *, apart: bool = False, again: bool = False) -> None:
         """Carries out all that the run's present status asks for. Raises as `Bus.write` does; give it again then.
 
-        `apart`: for those who may be part of a look at the run's own tree, and cannot wait for the next one. What is
-        below a run that is being canceled is left to a command."""
+        `again`: all of it has perhaps been done before. For a while the broker knows the work message again; after that
+        another one is written only if it is not there any more. `apart`: for those who may be part of a look at the
+        run's own tree, and cannot wait for the next one. What is below a run that is being canceled is left to a
+        command."""
         crash.point("coordinator.before-effects", loaded.record.status)
         for effect in owed(loaded.record, self._cancel_grace_s):
             if apart and isinstance(effect, CancelBelow):
                 await self._bus.store(self._bus.subjects.command(effect.run, "child"), encode(Command()))
-            elif not (isinstance(effect, Dispatch) and await self.gates.takes(loaded.record)):
+            elif not (isinstance(effect, Dispatch) and await self._goes_without(loaded.record, again)):
                 await self._carry(effect)
         self.gates.settled(loaded.record)
+
+    async def _goes_without(self, record: RunRecord, again: bool) -> bool:
+        """Whether no work message is to be written: it is there, or it stands before its agent's gate now."""
+        there = again and units.now() - record.updated_at > _KNOWN_AGAIN and not await self.queue.lacks(record)
+        return there or await self.gates.takes(record)
 
     async def _carry(self, effect: Effect) -> None:
         match effect:

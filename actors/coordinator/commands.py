@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -11,12 +10,11 @@ from datetime import timedelta
 import msgspec
 
 from ...store.log import Loaded
-from ...topics import reads, units
+from ...topics import units
 from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidInput, InvalidMessage, NoResponders, NotFound, Unavailable
 from ...topics.ids import derived_run_id, require_run_id, root_of
 from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
-from ...topics.reads import Stored
 from .answering import agents_asked, next_due
 from .carrier import Carrier
 from .deadlines import overdue
@@ -40,10 +38,6 @@ from .run_commands import (
 log = logging.getLogger(__name__)
 
 _OVERDUE = timedelta(seconds=5)
-_AROUND = timedelta(seconds=5)
-_PAGES = 10
-_PAGING = 4
-"""Looks into the work queue at once: each may bring a megabyte, and the broker drops who is slow to take them."""
 
 
 class StillWaiting(Unavailable):
@@ -69,7 +63,6 @@ class Commands:
 
     def __init__(self, bus: Bus, ledger: Ledger, carrier: Carrier, routing: Routing) -> None:
         self._bus, self._ledger, self._carrier, self._routing = bus, ledger, carrier, routing
-        self._paging = asyncio.Semaphore(_PAGING)
         self._verbs: dict[str, Callable[[Command], Awaitable[RunRecord | None]]] = {
             "cancel": self._cancel,
             "fail": self._fail,
@@ -109,14 +102,14 @@ class Commands:
         before it got to that."""
         applied = await self._ledger.apply(run, command)
         if applied.loaded is not None:
-            await self._carrier.settle(applied.loaded)
+            await self._carrier.settle(applied.loaded, again=applied.verdict != "changed")
         return applied
 
     async def settle(self, run: str) -> None:
         """Carries out what the run owes now: after a command that came again, whatever it was."""
         loaded = await self._ledger.load(run)
         if loaded is not None:
-            await self._carrier.settle(loaded)
+            await self._carrier.settle(loaded, again=True)
 
     async def end(self, outcome: Outcome) -> Applied:
         """The end of an attempt. Raises InvalidRunId, InvalidMessage for what no worker says."""
@@ -140,30 +133,10 @@ class Commands:
         if after is None:
             return
         if after.status is Status.QUEUED and after.lease:
-            if not await self._hand_back(after):
+            if not await self._carrier.queue.hand_back(after):
                 await self._soft(run, Redispatch(after.agent, after.dispatch, "its work message was lost"))
         elif before and before.worker == worker and before.attempt == after.attempt:
-            await self._drop_message(run, before.lease)
-
-    async def _hand_back(self, record: RunRecord) -> bool:
-        """Whether the work message is there; then it is delivered again at once, or when its lease is over."""
-        stored = await self._message(record.id, record.lease)
-        if stored is None:
-            return False
-        subjects = self._bus.subjects
-        queue = stored.subject[len(subjects.work) + 1 :]
-        place = f"{record.delivery}.{record.lease}.{record.consumer_seq}"
-        self._bus.publish(f"$JS.ACK.{subjects.work_stream}.{queue}.{place}.0.0", b"-NAK")
-        return True
-
-    async def _drop_message(self, run: str, sequence: int) -> None:
-        if sequence and await self._message(run, sequence) is not None:
-            await self._carrier.gates.forget(sequence)
-
-    async def _message(self, run: str, sequence: int) -> Stored | None:
-        """A work message, if it is that run's: a number in a record may be older than the stream."""
-        stored = await reads.by_sequence(self._bus, self._bus.subjects.work_stream, sequence)
-        return stored if stored is not None and run.encode() in stored.data else None
+            await self._carrier.queue.drop(run, before.lease)
 
     async def _cancel(self, command: Command) -> RunRecord | None:
         order = CancelOrder(action=command.action, scope=command.scope, by=command.by)
@@ -302,26 +275,10 @@ class Commands:
         return record
 
     async def _work_is_missing(self, record: RunRecord) -> bool:
-        """Whether the queue holds no work message from about the time at which the run was queued. May err on either
-        side: a second message is harmless, and a sweep comes again."""
+        """May err on either side: a second message is harmless, and a sweep comes again."""
         if not record.agent and await self._routing.serving(record.topic or ""):
             return True
-        if record.lease and await self._message(record.id, record.lease) is not None:
-            return False
-        if self._carrier.gates.limits(record.agent) is not None and await self._carrier.gates.knows(record):
-            return False
-        subjects = self._bus.subjects
-        queue = f"{subjects.work}.{record.queue}"
-        start, end = record.updated_at - _AROUND, record.updated_at + _AROUND
-        async with self._paging:
-            page, pending = await reads.page_since(self._bus, subjects.work_stream, queue, start)
-            for _ in range(_PAGES):
-                if any(record.id.encode() in one.data for one in page):
-                    return False
-                if not page or not pending or page[-1].time > end:
-                    return True
-                page, pending = await reads.page_after(self._bus, subjects.work_stream, queue, page[-1].sequence)
-        return False
+        return await self._carrier.queue.lacks(record)
 
     async def _sweep_running(self, record: RunRecord) -> None:
         if record.worker is None:  # a tree that is being canceled

@@ -274,7 +274,7 @@ class Coordinator(Actor):
             return Grant(run=claim.run, verdict="granted", fence=loaded.sequence, record=loaded.record)
         if claim.delivery > 1 or applied.verdict == "changed":
             try:
-                await self._carrier.settle(loaded)  # whoever ended the attempt may have died before its effects
+                await self._carrier.settle(loaded, again=True)  # whoever ended the attempt may have died before that
             except CallboardError as error:
                 log.info("run %s: %s", claim.run, error)
                 return Grant(run=claim.run, verdict="later")

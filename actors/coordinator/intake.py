@@ -259,7 +259,7 @@ class Intake:
             ):
                 loaded = await self._ledger.load(child.run)  # a crash may have left it without its work message
                 if loaded is not None:
-                    await self._carrier.settle(loaded)
+                    await self._carrier.settle(loaded, again=True)
             return found
 
         return list(await asyncio.gather(*(one(child) for child in request.children)))
@@ -276,7 +276,7 @@ class Intake:
         if found is None:
             return await self.start_child(parent, child, units.now())
         if not found.record.terminal:
-            await self._carrier.settle(found)
+            await self._carrier.settle(found, again=True)
         return found.record
 
     def _child_record(self, parent: RunRecord, child: ChildRequest, now: datetime) -> RunRecord:

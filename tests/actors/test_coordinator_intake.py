@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import nats.js.api
 import pytest
 
 from callboard.actors.agent import agent
+from callboard.actors.coordinator import carrier, work_queue
 from callboard.actors.coordinator.effects import Dispatch
 from callboard.actors.engine import Context
 from callboard.store.deadletters import DeadLetters
@@ -19,7 +21,7 @@ from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import CallboardError, IdempotencyConflict
 from callboard.topics.messages import NOTHING, Command, RunRecord, Status, TaskRequest, Work, encode
-from callboard.topics.units import now
+from callboard.topics.units import nanoseconds, now
 from tests.actors.company import Company, company, eventually, result_of
 
 
@@ -85,6 +87,30 @@ async def test_requests_that_come_again_leave_one_work_message(settings: BrokerS
         await all_.worker(echo)
         for turn in (1, 2, 3):
             assert (await all_.ended(f"again-{turn}")).attempt == 1
+
+
+async def test_a_command_that_changes_nothing_writes_a_work_message_only_if_it_is_gone(
+    settings: BrokerSettings, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long after the broker has forgotten the first one: in an installation that is behind all commands come again."""
+    monkeypatch.setattr(carrier, "_KNOWN_AGAIN", timedelta(0))
+    monkeypatch.setattr(work_queue, "_FRESH_S", 0.0)
+    stream = bus.subjects.work_stream
+    info = await bus.api(f"STREAM.INFO.{stream}")
+    assert info is not None
+    await bus.api(f"STREAM.UPDATE.{stream}", info["config"] | {"duplicate_window": nanoseconds(0.1)})
+    async with company(settings, bus) as all_:
+        run = await all_.submit("echo", 1)
+        for left in (1, 0):
+            await asyncio.sleep(0.3)
+            for _ in range(4):
+                await bus.store(bus.subjects.command(run, "wake"), encode(Command()))
+                await eventually(lambda: _nothing_left(all_))
+            assert await all_.waiting_messages(stream) == 1
+            if left:
+                await bus.api(f"STREAM.PURGE.{stream}", {})
+        await all_.worker(echo)
+        assert result_of(await all_.ended(run)) == 1
 
 
 async def _nothing_left(all_: Company) -> bool:
