@@ -121,6 +121,13 @@ def frames_of(stored: Stored, before: Container[Key], names: Names) -> list[Fram
     return frames
 
 
+def keys_of(stored: Stored) -> set[Key]:
+    """The names of the entries of one message of a run's log."""
+    names: set[Key] = set()
+    frames_of(stored, (), names)
+    return names
+
+
 def block_of(after: int, messages: Sequence[Stored], before: Container[Key]) -> Block:
     """The block of consecutive messages of a log that follow sequence `after`; there is at least one."""
     names: set[Key] = set()

@@ -21,7 +21,7 @@ from ...topics.bus import Bus, Subscription
 from ...topics.client import Message
 from ...topics.errors import CallboardError
 from ...topics.reads import Stored
-from .block import Block, Frame, Key, Kinds, block_of, frames_of
+from .block import Block, Frame, Key, Kinds, block_of, frames_of, keys_of
 from .cache import BlockCache
 from .ending import Ending
 from .newest import newest
@@ -91,6 +91,8 @@ class Hub:
         try:
             self._head = await newest(self._bus, self._stream, self.subject)
             self._tail.begin(self._head)
+            for key in await self._keys_at(self._head):
+                self._names.add(key)
             await self._load_ending()
         except BaseException:
             await self._subscription.close()
@@ -151,7 +153,13 @@ class Hub:
             after = (self._tail.base, WHOLE)  # what lay between was removed by the stream's retention
         return self._tail.chunk(after, until, kinds)
 
+    async def _keys_at(self, sequence: int) -> set[Key]:
+        """The names of the entries of the message at which somebody goes on: the next one may be its second copy."""
+        stored = await reads.by_sequence(self._bus, self._stream, sequence) if sequence else None
+        return set() if stored is None else keys_of(stored)
+
     async def _page(self, after: int, before: Container[Key]) -> Block | None:
+        before = before or await self._keys_at(after)
         for _ in range(_LAG_TRIES):
             messages, _ = await reads.page_after(self._bus, self._stream, self.subject, after, _PAGE)
             if messages:

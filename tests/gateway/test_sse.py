@@ -162,6 +162,33 @@ async def test_a_write_stored_twice_is_shown_once(http: httpx.AsyncClient, bus: 
     assert [event.entry["n"] for event in found[:-1]] == [1, 2]
 
 
+@pytest.mark.parametrize("live", [True, False])
+async def test_a_client_that_connects_again_behind_a_write_is_not_shown_its_second_copy(
+    http: httpx.AsyncClient, bus: Bus, live: bool
+) -> None:
+    writer = await Writer(bus).begin()
+    twice, other = writer.event(), writer.event()
+    seen = await writer.write(twice)
+
+    async def go_on() -> None:
+        await writer.write(twice)
+        await writer.write(other)
+        await writer.to(Status.COMPLETED)
+
+    async def watch() -> list[Sse]:
+        return await all_events(http, f"/runs/{writer.run}/events?kinds=delta&after={seen}")
+
+    if live:
+        watching = asyncio.create_task(watch())
+        await asyncio.sleep(0.3)
+        await go_on()
+        found = await watching
+    else:
+        await go_on()
+        found = await watch()
+    assert [event.entry["n"] for event in found[:-1]] == [2]
+
+
 @pytest.mark.parametrize(
     "body", [b"not json", b"[1, 2", b'{"a":\n1,\r\n"b": 2}', b"\xff\xfe", b"7", b"", b"[]", b"null"]
 )
