@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable
 
 from .block import Block, Key
 
@@ -22,7 +22,7 @@ class BlockCache:
         self.size = 0
 
     async def get(
-        self, subject: str, after: int, load: Callable[[int, Container[Key]], Awaitable[Block | None]]
+        self, subject: str, after: int, load: Callable[[int, frozenset[Key]], Awaitable[Block | None]]
     ) -> Block | None:
         """The block of `subject` that follows sequence `after`; None at the end of the log.
 
@@ -40,7 +40,7 @@ class BlockCache:
         return await asyncio.shield(task)
 
     async def _load(
-        self, place: _Place, load: Callable[[int, Container[Key]], Awaitable[Block | None]]
+        self, place: _Place, load: Callable[[int, frozenset[Key]], Awaitable[Block | None]]
     ) -> Block | None:
         previous = self._ends.get(place)
         block = await load(place[1], previous.keys if previous is not None else frozenset())

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Container
 
 from ...topics import reads
 from ...topics.bus import Bus, Subscription
@@ -158,8 +157,8 @@ class Hub:
         stored = await reads.by_sequence(self._bus, self._stream, sequence) if sequence else None
         return set() if stored is None else keys_of(stored)
 
-    async def _page(self, after: int, before: Container[Key]) -> Block | None:
-        before = before or await self._keys_at(after)
+    async def _page(self, after: int, before: frozenset[Key]) -> Block | None:
+        before = before or frozenset(await self._keys_at(after))
         for _ in range(_LAG_TRIES):
             messages, _ = await reads.page_after(self._bus, self._stream, self.subject, after, _PAGE)
             if messages:
