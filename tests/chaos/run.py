@@ -66,7 +66,7 @@ async def play(seed: int, seconds: float, folder: Path) -> Outcome:
                 group.create_task(_attacked(attack, stage))
                 group.create_task(asked.run())
             await asked.finish()
-            verdict = await judge(stage, asked.promises, asked.readers, people)
+            verdict = await judge(stage, asked.promises, asked.readers, people, seconds)
         finally:
             await asked.readers.close()
             await people.close()

@@ -33,7 +33,9 @@ from tests.chaos.workload import Promises
 log = logging.getLogger(__name__)
 
 END_S = 120.0
-"""How long after the last fault everything may take to end."""
+"""How long after the last fault everything may take to end; for each second of faults `_WAITING_S` more, because what
+has gathered in a thread meanwhile goes one after another."""
+_WAITING_S = 0.1
 _SLOW_S = 8.0
 _PAGE = 400
 _SHOWN = 40
@@ -66,16 +68,17 @@ class _Violations:
             self.add(kind, text)
 
 
-async def judge(stage: Stage, promises: Promises, readers: Readers, people: People) -> Verdict:
+async def judge(stage: Stage, promises: Promises, readers: Readers, people: People, seconds: float) -> Verdict:
     """Waits until everything has ended, and checks all of it. Call it when all faults are healed."""
     bus = await Bus.connect(stage.broker)
     try:
         wrong = _Violations()
         began = time.monotonic()
-        stragglers = await _all_end(bus, promises, wrong)
+        within_s = END_S + seconds * _WAITING_S
+        stragglers = await _all_end(bus, promises, wrong, within_s)
         retried = await _retried(bus, promises, people)
         if retried:
-            stragglers += await _all_end(bus, promises, wrong)
+            stragglers += await _all_end(bus, promises, wrong, within_s)
         settled_s = time.monotonic() - began
         await readers.finish(30.0)
         runs = await _histories(bus)
@@ -113,10 +116,10 @@ async def judge(stage: Stage, promises: Promises, readers: Readers, people: Peop
 # -- the end ------------------------------------------------------------------------------------------------------
 
 
-async def _all_end(bus: Bus, promises: Promises, wrong: _Violations) -> list[str]:
+async def _all_end(bus: Bus, promises: Promises, wrong: _Violations, within_s: float) -> list[str]:
     """Every run of the log ends, and every run that was promised is there. Gives those that were slow."""
     began = time.monotonic()
-    deadline = began + END_S
+    deadline = began + within_s
     promised = set(promises.results)
     slow: dict[str, str] = {}
     while True:
