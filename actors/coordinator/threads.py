@@ -261,7 +261,10 @@ class ThreadTurns:
         if order.active is not None and order.active.run == record.id:
             return outcome
         if order.version == base and order.active is not None and order.active.policy == "optimistic":
-            raise Unavailable(f"thread {thread} is being written by run {order.active.run}: try again", thread=thread)
+            first = await self._ledger.load(order.active.run)
+            if first is None or first.record.status is not Status.COMPLETED:  # else it leaves a new version for sure
+                busy = f"thread {thread} is being written by run {order.active.run}: try again"
+                raise Unavailable(busy, thread=thread)
         return _conflict(outcome, thread, base, order)
 
     # -- writing ------------------------------------------------------------------------------------------------

@@ -206,6 +206,21 @@ async def test_optimistic_the_first_to_end_is_kept(settings: BrokerSettings, bus
         await invariants.check(bus, runs)
 
 
+async def test_optimistic_behind_one_that_has_completed_and_has_a_child_at_work(
+    settings: BrokerSettings, bus: Bus
+) -> None:
+    """The thread is the first one's until its child has ended; that the second one is too late is known at once."""
+    async with company(settings, bus, AGENTS) as all_:
+        late = await all_.submit("talker", 1.0, thread="t", policy="optimistic")
+        first = await all_.run("parent", 30.0, thread="t", policy="optimistic")
+        assert first.status is Status.COMPLETED
+        record = await all_.ended(late, 10)
+        assert record.status is Status.FAILED
+        assert record.error is not None
+        assert record.error.code == "thread_conflict"
+        await all_.submitter.cancel(first.id)
+
+
 async def test_optimistic_beside_another_one(settings: BrokerSettings, bus: Bus) -> None:
     """Kept when the other one has been rolled back meanwhile; a conflict while it is at work."""
     async with company(settings, bus, AGENTS, coordinators=2, keeper=True) as all_:
