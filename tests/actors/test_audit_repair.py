@@ -159,7 +159,7 @@ async def test_many_faults_at_once(bus: Bus, troupe: Company, forger: Forger) ->
     for _ in range(20):
         await forger.state(str(new_run_id()), Q)
         gone = str(new_run_id())
-        await forger.path(gone, Q, R, worker="w1", lease=17)
+        await forger.path(gone, Q, R, worker="w1", lease=1_000_000)
     report = await mended(bus, *(["work_missing"] * 20 + ["work_unclaimed"] * 20))
     assert report.counts == {"work_missing": 20, "work_unclaimed": 20}
     assert await troupe.waiting_messages(bus.subjects.work_stream) == 40
