@@ -55,7 +55,8 @@ def timers_of(subjects: Subjects, run: str) -> Removal:
 
 
 def dispatch(subjects: Subjects, owed: Dispatch) -> Remedy:
-    """The work message again: only the newest dispatch can be claimed, and only once."""
+    """The work message again: only the newest dispatch can be claimed, and only once. Without the id by which the
+    broker would know it: the first one was stored, and is gone."""
     return Remedy(f"{subjects.work}.{owed.queue}", encode(Work(run=owed.run, dispatch=owed.dispatch)))
 
 

@@ -74,7 +74,7 @@ class Carrier:
         crash.point("coordinator.before-effects", loaded.record.status)
         for effect in owed(loaded.record, self._cancel_grace_s):
             if apart and isinstance(effect, CancelBelow):
-                await self._bus.store(self._bus.subjects.command(effect.run, "child"), encode(Command()))
+                await self._look_later(effect.run)
             elif not (isinstance(effect, Dispatch) and await self._goes_without(loaded.record, again)):
                 await self._carry(effect)
         self.gates.settled(loaded.record)
@@ -171,4 +171,8 @@ class Carrier:
     async def _check_children(self, run: str) -> None:
         ended = await self.family.look(run)
         if not ended and self._bus.replicas > 1:  # read from a replica that may be late: look again soon
-            await self._bus.store(self._bus.subjects.command(run, "child"), encode(Command()))
+            await self._look_later(run)
+
+    async def _look_later(self, run: str) -> None:
+        """Leaves the look at what is below a run to a command."""
+        await self._bus.store(self._bus.subjects.command(run, "child"), encode(Command()))

@@ -75,8 +75,9 @@ class Fires:
         newest = None if late or skips else due_by(schedule, now)
         if newest is not None and newest > after:
             late.append(newest)
+        there = await self._log.load_many([schedule.run_at(due) for due in late])
         for due in late:
-            if not await self._has_run(schedule, due):
+            if schedule.run_at(due) not in there:
                 await self._schedules.arm_at(schedule, due)
 
     async def _counts(self, schedule: Schedule, due: datetime, fired: datetime, now: datetime) -> bool:
