@@ -98,6 +98,12 @@ def require_label(what: str, text: str) -> str:
     return text
 
 
+def _to_be_made_again(settlement: Step, claim: Step) -> bool:
+    """Whether an attempt after the one that made the call has found out that nothing happened, and died before it made
+    the call again."""
+    return settlement.status == "failed" and settlement.attempt > claim.attempt
+
+
 class EffectCalls:
     """Makes and remembers the effects of one attempt."""
 
@@ -134,6 +140,8 @@ class EffectCalls:
         if effect.undoing == "claimed":
             return await self._told(effect, call, Unsure("it may have been undone"))
         if effect.settlement is not None:
+            if _to_be_made_again(effect.settlement, effect.claim):
+                return await self._make(place, call)
             return await self._result(effect.settlement, call)
         return await self._resolve(effect, call)
 

@@ -12,6 +12,7 @@ import pytest
 
 from callboard.actors.agent import Retry, Terminal, agent
 from callboard.actors.engine import AttemptEnded, Context, StepFailed
+from callboard.actors.engine.effects import EffectCalls
 from callboard.actors.hook import DidNotHappen, Done, Happened, Unsure, hook
 from callboard.store.attention import Attention
 from callboard.store.lineage import load_effects
@@ -62,6 +63,11 @@ async def slow_undo(effect: Done) -> None:
 @hook
 def happened(key: str) -> Any:
     return Happened(f"found {key.rpartition('/')[2]}")
+
+
+@hook
+def did_not(key: str) -> Any:
+    return DidNotHappen()
 
 
 def line(name: str, idempotency_key: str) -> str:
@@ -254,6 +260,41 @@ async def test_worker_killed_in_the_call_leaves_the_effect_unknown(settings: Bro
                 assert result_of(await all_.ended(run)) == "x"
             assert ["+x"] * (1 if hooked else 2) == LEDGER
             await invariants.check(bus, [run])
+
+
+async def test_a_process_that_dies_before_it_makes_a_call_again_leaves_that_to_the_next(
+    settings: BrokerSettings, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hook has said that nothing happened, and that stands in the log: it is no failure of the run."""
+    claim, about_to = EffectCalls._claim, asyncio.Event()
+
+    async def pay(idempotency_key: str) -> str:
+        if not about_to.is_set():
+            LEDGER.append("asked")
+            await asyncio.Event().wait()
+        return "paid"
+
+    async def stands(self: EffectCalls, *args: Any) -> None:
+        about_to.set()
+        await asyncio.Event().wait()
+
+    @agent("payer", retries=Retry(max_attempts=1))
+    async def payer(ctx: Context) -> str:
+        return await ctx.effect("pay", pay, reconcile=did_not)
+
+    async with company(settings, bus, [payer]) as all_:
+        run = await all_.submit("payer")
+        await eventually(lambda: LEDGER == ["asked"])
+        monkeypatch.setattr(EffectCalls, "_claim", stands)
+        await all_.members[-1].kill()
+        await all_.worker(payer)
+        await asyncio.wait_for(about_to.wait(), 10)
+        monkeypatch.setattr(EffectCalls, "_claim", claim)
+        await all_.members[-1].kill()
+        await all_.worker(payer)
+        record = await all_.ended(run)
+        assert (result_of(record), record.losses, record.failures) == ("paid", 2, 0)
+        await invariants.check(bus, [run])
 
 
 # -- undo -------------------------------------------------------------------------------------------------------
