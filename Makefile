@@ -87,7 +87,7 @@ test: $(STAMP)test ## run the test suite
 	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not chaos and not proof" $(ARGS)
 
 proof: $(STAMP)test ## every crash point, long runs under kills and load, a minute of chaos
-	@$(PY) -m pytest -n $(PROOF_JOBS) --dist worksteal -m "chaos or proof" $(ARGS)
+	@$(PY) -m pytest -n $(PROOF_JOBS) --dist loadfile --no-loadscope-reorder -m "chaos or proof" $(ARGS)
 
 imports: $(STAMP)test ## check who imports whom, and the public names
 	@$(PY) -m pytest -q tests/test_architecture.py tests/test_exports.py $(ARGS)

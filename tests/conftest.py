@@ -15,7 +15,7 @@ from callboard.topics.ids import new_token
 from callboard.topics.streams import ensure_streams
 from tests.support.nats import private_server
 
-_WEIGHTS = {"slow": 100, "cluster": 80, "system": 50, "crash": 50, "compose": 30, "cli": 5, "gateway": 5}
+_WEIGHTS = {"chaos": 1000, "slow": 100, "cluster": 80, "system": 50, "crash": 50, "compose": 30, "cli": 5, "gateway": 5}
 """By folder or marker: about how many ordinary tests one of these weighs as much as."""
 
 

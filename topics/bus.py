@@ -129,6 +129,9 @@ class Bus:
             ) from error
         except ValueError as error:
             raise InvalidInput(f"NATS_URL {_masked(settings.nats_url)!r} cannot be used: {error}") from error
+        except asyncio.CancelledError:
+            await bus.close()
+            raise
         bus._up.set()
         bus._sweeper = asyncio.create_task(bus._sweep(), name="bus-sweeper")
         try:

@@ -127,14 +127,15 @@ class Client(nats.aio.client.Client):  # type: ignore[misc,unused-ignore]
         await _bounded(self.connect(**options), within_s)
 
     async def end(self, within_s: float) -> None:
-        """Sends what is queued, if that is possible in half of this time, and closes. Whatever is in the way, the
-        connection is gone after it."""
+        """Sends what is queued, if that is possible in half of this time, and closes. Whatever is in the way, a
+        cancellation of the caller included, the connection is gone after it."""
         try:
             await _bounded(self._sent_and_closed(within_s / 2), within_s)
         except Exception as error:  # noqa: BLE001  # no failure of a goodbye is one of those who say it
             log.debug("close: %r", error)
-        if isinstance(self._transport, _Transport):
-            self._transport.abort()
+        finally:
+            if isinstance(self._transport, _Transport):
+                self._transport.abort()
 
     async def _sent_and_closed(self, flush_s: float) -> None:
         try:

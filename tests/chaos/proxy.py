@@ -29,6 +29,11 @@ class Proxy:
         """Where it listens."""
         return f"nats://{LOOPBACK}:{self.port}"
 
+    @property
+    def connections(self) -> int:
+        """How many pass through it now."""
+        return len(self._tasks)
+
     async def start(self) -> None:
         """Begins to listen."""
         self._server = await asyncio.start_server(self._accept, LOOPBACK, self.port)

@@ -49,7 +49,11 @@ class System:
     async def connect(self) -> None:
         """The test's own connection, with all streams declared."""
         self.bus = await Bus.connect(self.settings)
-        await ensure_streams(self.bus, self.settings)
+        try:
+            await ensure_streams(self.bus, self.settings)
+        except BaseException:
+            await self.bus.close()
+            raise
         self.submitter = Submitter(self.bus, Blobs(self.bus))
 
     def environment(self, **more: str) -> dict[str, str]:

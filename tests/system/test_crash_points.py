@@ -31,6 +31,7 @@ class Stage:
         self._url, self._folder = url, folder
         self._loop = asyncio.new_event_loop()
         self._gate = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="stage")
         self._thread.start()
         self.plays: dict[str, Future[None]] = {}
@@ -40,6 +41,9 @@ class Stage:
             self.plays[point] = asyncio.run_coroutine_threadsafe(self._play(point), self._loop)
 
     async def _play(self, point: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         async with self._gate:
             folder = self._folder / point
             folder.mkdir()
@@ -52,10 +56,10 @@ class Stage:
         self._loop.close()
 
     async def _end(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        """Scenes that nobody has waited for end as they would have done: each closes what it has opened."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,33 @@ async def test_a_link_that_has_gone_silent_with_much_to_send_is_closed_in_time(n
             await bus.close()
 
 
+async def test_whoever_is_cancelled_while_connecting_leaves_no_connection_behind(nats: ServerProcess) -> None:
+    async with before(nats.url) as proxy:
+        for turns in [0, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40, 60]:
+            connecting = asyncio.create_task(Bus.connect(BrokerSettings(nats_url=proxy.url)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not connecting.cancel():
+                await connecting.result().close()
+                continue
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+        await eventually(lambda: not proxy.connections)
+
+
+async def test_whoever_is_cancelled_while_closing_has_closed(nats: ServerProcess) -> None:
+    async with before(nats.url) as proxy:
+        bus = await Bus.connect(BrokerSettings(nats_url=proxy.url))
+        proxy.hold()
+        closing = asyncio.create_task(bus.close())
+        await asyncio.sleep(0.05)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        proxy.heal()
+        await eventually(lambda: not proxy.connections)
+
+
 async def test_what_the_server_complains_of_ends_no_more_than_that_connection(bus: Bus) -> None:
     assert bus.client._transport is not None
     bus.client._transport.write(b"NONSENSE\r\n")
