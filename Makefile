@@ -18,7 +18,7 @@ VENV ?= .venv
 PYTHON ?=
 ARGS ?=
 # Most tests wait for other processes most of the time, so more than one a core pays.
-JOBS ?= 4
+JOBS ?= 5
 # Each of the proofs keeps several processes busy.
 PROOF_JOBS ?= 2
 TARGET ?=

@@ -50,6 +50,7 @@ async def plain(ctx: Context, n: int) -> int:
     return sum(await asyncio.gather(*(ctx.call(leaf, i) for i in range(n))))
 
 
+@pytest.mark.proof
 async def test_five_hundred_parents_with_one_small_worker(settings: BrokerSettings, bus: Bus) -> None:
     """Each parent waits for a child and lets its slot go meanwhile: four slots are enough."""
     async with company(settings, bus, [leaf, one], concurrency=4) as all_:

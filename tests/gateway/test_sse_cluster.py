@@ -17,7 +17,7 @@ from tests.support.nats import Cluster, private_cluster
 from .serving import Sse, Writer, gateway
 from .test_sse_faults import check, follow, write
 
-pytestmark = [pytest.mark.cluster, pytest.mark.crash, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.crash, pytest.mark.proof, pytest.mark.slow]
 
 
 @pytest.mark.timeout(180)

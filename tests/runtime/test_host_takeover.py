@@ -104,6 +104,7 @@ async def test_a_message_that_kills_its_process_ends_as_a_dead_letter(bus: Bus, 
 
 
 @pytest.mark.cluster
+@pytest.mark.proof
 async def test_on_a_cluster_a_killed_process_and_a_killed_server_cost_nothing(tmp_path: Path) -> None:
     with private_cluster(tmp_path / "cluster") as cluster:
         settings = BrokerSettings(nats_url=cluster.url, namespace=f"t{new_token(8)}", replicas=3)

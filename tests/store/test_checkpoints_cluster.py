@@ -87,6 +87,7 @@ async def gone(store: Checkpoints, run: str, names: list[str], count: int) -> bo
     return missing == count
 
 
+@pytest.mark.proof
 async def test_what_is_pruned_is_gone_at_every_server_and_what_stays_loads_there(buses: list[Bus]) -> None:
     """Over each connection in turn, with a label and a fork's hold set over another one a moment before."""
     stores = [Checkpoints(bus, Blobs(bus)) for bus in buses]

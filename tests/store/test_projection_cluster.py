@@ -19,6 +19,7 @@ from tests.support.projection import life
 
 @pytest.mark.cluster
 @pytest.mark.crash
+@pytest.mark.proof
 @pytest.mark.slow
 async def test_servers_are_killed_one_after_the_other(tmp_path: Path) -> None:
     with private_cluster(tmp_path / "nats") as cluster:

@@ -164,8 +164,8 @@ async def test_killed_at_any_point_of_an_effect_it_happens_once(
     [
         ("worker.before-compensation", ["refund", "release"]),
         ("worker.before-compensation-settle", ["refund", "refund", "release"]),
-        ("worker.before-compensation:2", ["refund", "release"]),
-        ("worker.before-compensation-settle:2", ["refund", "release", "release"]),
+        pytest.param("worker.before-compensation:2", ["refund", "release"], marks=pytest.mark.proof),
+        pytest.param("worker.before-compensation-settle:2", ["refund", "release", "release"], marks=pytest.mark.proof),
     ],
 )
 async def test_killed_in_a_compensation_the_next_worker_goes_on_and_repeats_none_that_is_settled(

@@ -234,7 +234,7 @@ async def test_a_killed_coordinator_leaves_no_gap(crew: Company, schedules: Sche
     each_second(records[:5])
 
 
-@pytest.mark.parametrize("missed", ["once", "skip"])
+@pytest.mark.parametrize("missed", ["once", pytest.param("skip", marks=pytest.mark.proof)])
 async def test_fires_that_wait_for_a_coordinator_fire_once_and_the_schedule_goes_on_from_now(
     settings: BrokerSettings, bus: Bus, schedules: Schedules, missed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
