@@ -128,6 +128,28 @@ async def load_journal(log: EventLog, run: str, until: int = 0, into: Journal | 
     raise Unavailable(f"the log of run {run} ends at {journal.sequence}, before {until}: replicas are behind", run=run)
 
 
+async def newest_result(log: EventLog, run: str, after: int) -> int:
+    """The newest attempt of a run that has left a result (a finished step, a checkpoint) after a sequence; 0: none has.
+
+    An entry that cannot be read is none. Raises Unavailable."""
+    newest = 0
+    async for page in log.history(run, after):
+        for stored in page:
+            try:
+                newest = max(newest, _result_of(stored))
+            except (InvalidMessage, msgspec.MsgspecError):
+                continue
+    return newest
+
+
+def _result_of(stored: Stored) -> int:
+    if is_checkpoint(stored.kind):
+        return msgspec.json.decode(stored.data, type=Checkpoint).attempt
+    if stored.kind not in ("step", "effect"):
+        return 0
+    return max((one.attempt for one in entries(stored) if isinstance(one, Step) and one.status == "done"), default=0)
+
+
 def _add(journal: Journal, seen: Seen, stored: Stored) -> None:
     journal.sequence = stored.sequence
     if stored.kind in ENTRY_KINDS:

@@ -15,6 +15,7 @@ from ...topics.bus import Bus
 from ...topics.errors import IllegalTransition, InvalidInput, InvalidMessage, NoResponders, NotFound, Unavailable
 from ...topics.ids import derived_run_id, require_run_id, root_of
 from ...topics.messages import Alive, CancelOrder, Command, Outcome, RunRecord, Status
+from ...topics.messages import Claim as ClaimMessage
 from .answering import agents_asked, next_due
 from .carrier import Carrier
 from .deadlines import overdue
@@ -23,6 +24,7 @@ from .routing import Routing
 from .run_commands import (
     Cancel,
     CancelDeadline,
+    Claim,
     Deadline,
     Due,
     End,
@@ -111,6 +113,13 @@ class Commands:
         if loaded is not None:
             await self._carrier.settle(loaded, again=True)
 
+    async def claim(self, worker: str, said: ClaimMessage) -> Applied:
+        """A worker wants to carry a run out. What the run owes after that is left to the caller."""
+        known = self._ledger.known(said.run)
+        agent = await self._routing.version(known.agent, said.version) if known else None
+        got_on = await self._ledger.got_on(said.run) if said.delivery > 1 else 0
+        return await self._ledger.apply(said.run, Claim.of(worker, said, agent, got_on))
+
     async def end(self, outcome: Outcome) -> Applied:
         """The end of an attempt. Raises InvalidRunId, InvalidMessage for what no worker says."""
         root = root_of(require_run_id(outcome.run))
@@ -128,7 +137,7 @@ class Commands:
         otherwise it is taken away, or it would count as one in hand until its lease is over, at an agent's limit as
         well."""
         before = self._ledger.known(run)
-        applied = await self.apply(run, Lost(worker, attempt))
+        applied = await self.apply(run, Lost(worker, attempt, await self._ledger.got_on(run)))
         after = applied.loaded.record if applied.verdict == "changed" and applied.loaded else None
         if after is None:
             return

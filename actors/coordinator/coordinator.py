@@ -53,7 +53,7 @@ from .ledger import Ledger
 from .liveness import Liveness
 from .retrying import Retrying
 from .routing import Routing
-from .run_commands import Claim, Redispatch
+from .run_commands import Redispatch
 from .successors import Successors
 from .tracing import RunTracing
 from .unserved import Unserved
@@ -255,19 +255,17 @@ class Coordinator(Actor):
 
     async def _grant(self, worker: str, claim: ClaimMessage) -> Grant:
         try:
-            known = self._ledger.known(claim.run)
-            agent = await self._routing.version(known.agent, claim.version) if known else None
-            command = Claim.of(worker, claim, agent)
             if "~" in require_run_id(claim.run):
                 await self._intake.latecomers.begins(claim.run)
-            applied = await self._ledger.apply(claim.run, command)
+            applied = await self._commands.claim(worker, claim)
         except CallboardError as error:
             log.info("claim of %s by %s: %s", claim.run, worker, error)
             hopeless = not error.retryable and claim.delivery > _UNKNOWN_AFTER
             return Grant(run=claim.run, verdict="gone" if hopeless else "later")
         loaded = applied.loaded
         if loaded is None or applied.verdict == "later":
-            return Grant(run=claim.run, verdict="gone" if claim.delivery > _UNKNOWN_AFTER else "later")
+            unknown = loaded is None or loaded.record.dispatch != claim.dispatch
+            return Grant(run=claim.run, verdict="gone" if unknown and claim.delivery > _UNKNOWN_AFTER else "later")
         if applied.verdict in ("changed", "applied") and loaded.record.worker == worker:
             self._liveness.granted(worker, claim.run)
             crash.point("coordinator.before-grant")

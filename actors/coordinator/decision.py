@@ -11,7 +11,7 @@ from ...topics.messages import RunRecord, Status
 from .run_commands import Verdict
 
 MAX_LOSSES = 5
-"""A run whose process died this often without a suspension in between is taken for the cause of it."""
+"""A run whose process died this often without a result or a suspension in between is taken for the cause of it."""
 
 
 class Decision(NamedTuple):

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import NamedTuple
 
+from ...store.journal import newest_result
 from ...store.log import EventLog, Loaded
 from ...topics import trace, units
 from ...topics.errors import StaleFence, Unavailable, WriteInFlight
@@ -71,6 +72,14 @@ class Ledger:
         if loaded is not None:
             self.remember(loaded)
         return loaded
+
+    async def got_on(self, run: str) -> int:
+        """The attempt under way, if it has left a result, or a newer one; 0: it has left none, or no process of the run
+        has died before, so that it makes no difference."""
+        loaded = self._known.get(run) or await self.load(run)
+        if loaded is None or loaded.record.worker is None or not loaded.record.losses:
+            return 0
+        return await newest_result(self._log, run, loaded.sequence)
 
     async def create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """Writes the first state of a run. False with the existing run, if there is one. Raises as `Bus.write` does."""

@@ -24,11 +24,18 @@ class Claim(Struct, frozen=True):
     version: str = ""
     """The version of the agent that the worker has; `agent` is the registration of that one."""
     consumer_seq: int = 0
+    beside: bool = False
+    """The worker carries out a run that may kill it."""
+    got_on: int = 0
+    """The newest attempt that has left a result, if one of the run has died before; 0: none has."""
 
     @classmethod
-    def of(cls, worker: str, said: ClaimMessage, agent: AgentInfo | None) -> Claim:
+    def of(cls, worker: str, said: ClaimMessage, agent: AgentInfo | None, got_on: int) -> Claim:
         """As the worker has said it."""
-        return cls(worker, said.dispatch, said.lease, said.delivery, agent, said.agent, said.version, said.consumer_seq)
+        return cls(
+            worker, said.dispatch, said.lease, said.delivery, agent, said.agent, said.version, said.consumer_seq,
+            said.beside, got_on,
+        )  # fmt: skip
 
 
 class End(Struct, frozen=True):
@@ -114,6 +121,8 @@ class Lost(Struct, frozen=True):
     worker: str
     attempt: int = 0
     """0: whichever attempt that worker holds."""
+    got_on: int = 0
+    """As of Claim."""
     why: str = "its worker is gone"
 
 

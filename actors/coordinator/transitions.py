@@ -21,7 +21,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from ...store.attention import FAILED_BY_HAND
-from ...topics.messages import ASKING, ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
+from ...topics.messages import ASKING, SUSPECT_LOSSES, ErrorInfo, Outcome, RetryPolicy, Ruling, RunRecord, Status
 from . import answering, canceling, deadlines, pinning, turns
 from .decision import APPLIED, LATER, MAX_LOSSES, REFUSED, STALE, Decision, finished, following, queued
 from .run_commands import (
@@ -113,6 +113,8 @@ def _claim(record: RunRecord, claim: Claim, now: datetime) -> Decision:
             return STALE
         if record.lease == claim.lease and claim.delivery <= record.delivery:
             return LATER  # said again for a worker that was taken for gone: the message is to come to somebody anew
+        if claim.beside and record.losses >= SUSPECT_LOSSES:
+            return LATER
         elsewhere = pinning.is_elsewhere(record, claim)
         return (pinning.sent_there if elsewhere else _begin)(record, claim, now, record.losses)
     if record.undo == "due" and record.worker is None:
@@ -132,11 +134,20 @@ def _take_over(record: RunRecord, claim: Claim, now: datetime) -> Decision:
         return canceling.stopped(record, now, why="its worker was lost")
     if record.worker == claim.worker:  # alive, but it never got the grant, or lost its lease: no process has died
         return _begin(record, claim, now, record.losses)
-    if record.losses + 1 >= MAX_LOSSES:
+    losses = _losses(record, claim)
+    if losses >= MAX_LOSSES:
         return canceling.undo_lost(record, now, "its worker was lost") if undoing else _poisoned(record, now)
+    if claim.beside and losses >= SUSPECT_LOSSES:
+        return LATER
     if pinning.is_elsewhere(record, claim) and not undoing:
-        return pinning.sent_there(record, claim, now, record.losses + 1)
-    return _begin(record, claim, now, record.losses + 1)
+        return pinning.sent_there(record, claim, now, losses)
+    return _begin(record, claim, now, losses)
+
+
+def _losses(record: RunRecord, command: Claim | Lost) -> int:
+    """How many deaths in a row this one is: those before count no more when the attempt has left a result, from which
+    the next one goes on. What kills its process always at the same place leaves none."""
+    return 1 if command.got_on == record.attempt else record.losses + 1
 
 
 def _held(record: RunRecord) -> bool:
@@ -313,9 +324,9 @@ def _lost(record: RunRecord, lost: Lost, now: datetime) -> Decision:
         return canceling.undo_lost(record, now, lost.why) if undoing else canceling.stopped(record, now, lost.why)
     if record.status is not Status.RUNNING:
         return STALE
-    if record.losses + 1 >= MAX_LOSSES:
+    reason, losses = f"attempt {record.attempt} was lost: {lost.why}", _losses(record, lost)
+    if losses >= MAX_LOSSES:
         return _poisoned(record, now)
-    reason, losses = f"attempt {record.attempt} was lost: {lost.why}", record.losses + 1
     if not record.consumer_seq or (record.pin and record.attempt == 1):  # pinned since: it may lie on another queue
         return queued(record, now, reason, losses=losses)
     return queued(record, now, reason, losses=losses, dispatch=record.dispatch, lease=record.lease)

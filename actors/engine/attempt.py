@@ -77,6 +77,11 @@ class Attempt:
 
     # -- from outside -------------------------------------------------------------------------------------------
 
+    @property
+    def got_on(self) -> bool:
+        """Whether it has left a result, from which the next attempt goes on."""
+        return self._writer.results > 0
+
     def interrupt(self, why: str) -> None:
         """Ends the attempt at its next safe boundary: `suspended`, `stopped` (canceled), `released`, `timed_out`,
         `lost`.

@@ -30,6 +30,7 @@ from ..engine import Attempt, Lease, StepThreads, Workplace, number_branches
 from ..refusals import Refusals
 from .desk import Desk
 from .lookout import Lookout
+from .suspects import Suspects
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class AgentWorker(Actor):
         self._pullers: list[Puller] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[str, Attempt] = {}
+        self._suspects = Suspects(self._desk.claim, self._running)
         self._ends: dict[str, asyncio.Future[bool]] = {}
         self._lookout = Lookout(bus, self._running, lease_s)
         self._draining = False
@@ -241,7 +243,7 @@ class AgentWorker(Actor):
             agent=queue,
             version=served.version if served else "",
         )
-        grant = await self._desk.claim(claim)
+        grant = await self._suspects.claim(claim)
         match grant.verdict:
             case "gone":
                 return True
@@ -249,7 +251,10 @@ class AgentWorker(Actor):
                 delivery.nak(min(_LATER_S * delivery.delivered, _LATER_MAX_S))
                 return False
             case _:
-                return await self._carry_out(grant, lease)
+                try:
+                    return await self._carry_out(grant, lease)
+                finally:
+                    self._suspects.leave(grant.run)
 
     async def _record_of(self, grant: Grant) -> RunRecord | None:
         """The record of a grant that did not fit into the answer; None when the run has moved on since."""

@@ -37,6 +37,7 @@ from callboard.actors.coordinator.transitions import MAX_LOSSES, Decision, decid
 from callboard.store.attention import parks
 from callboard.topics.messages import (
     NOTHING,
+    SUSPECT_LOSSES,
     AgentInfo,
     CancelOrder,
     ErrorInfo,
@@ -140,6 +141,28 @@ def test_losses_in_a_row_end_as_poison() -> None:
     assert record.error is not None
     assert record.error.code == "worker_lost"
     assert record.losses == MAX_LOSSES
+
+
+def test_a_lost_attempt_that_had_left_a_result_begins_the_count_anew() -> None:
+    record = running(losses=MAX_LOSSES - 1, attempt=7)
+    assert changed(record, Lost("w", got_on=record.attempt)).losses == 1
+    assert changed(record, Claim("x", 1, 10, 2, got_on=record.attempt)).losses == 1
+    assert changed(record, Lost("w", got_on=record.attempt - 1)).status is Status.FAILED, "an earlier one had"
+    assert changed(record, Claim("x", 1, 10, 2, got_on=record.attempt - 1)).status is Status.FAILED
+
+
+@pytest.mark.parametrize("losses", range(MAX_LOSSES))
+def test_a_run_that_has_died_often_is_not_granted_beside_another(losses: int) -> None:
+    waiting, lost = queued(losses=losses), running(losses=losses)
+    for record, late in [(waiting, losses), (lost, losses + 1)]:
+        alone, beside = Claim("x", 1, 10, 2), Claim("x", 1, 10, 2, beside=True)
+        if late >= MAX_LOSSES:
+            assert changed(record, beside).status is Status.FAILED
+        elif late >= SUSPECT_LOSSES:
+            assert refused(record, beside) == "later"
+        else:
+            assert changed(record, beside) == changed(record, alone)
+        assert late >= MAX_LOSSES or changed(record, alone).worker == "x"
 
 
 def test_suspension_clears_losses_and_failures() -> None:

@@ -8,10 +8,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from callboard.actors.coordinator.transitions import MAX_LOSSES
 from callboard.runtime.nats_server import ServerProcess
 from callboard.topics.messages import Status
 from tests.support import invariants
@@ -166,6 +168,29 @@ async def test_a_poison_task_is_parked_and_others_go_on(whole: System) -> None:
     whole.start("worker")
     other = await whole.submit("plus", 1)
     assert result(await whole.finished(other)) == 2
+
+
+@pytest.mark.parametrize(
+    "job", [{"steps": 1, "seconds": 2.0}, pytest.param({"steps": 12, "seconds": 0.2}, marks=pytest.mark.proof)]
+)
+async def test_runs_that_stand_beside_a_poison_task_are_not_parked_with_it(whole: System, job: dict[str, Any]) -> None:
+    """All in one process, which dies again and again; they take longer than it takes to die."""
+    whole.start("coordinator")
+    runs = [await whole.submit("job", job) for _ in range(3)]
+    poison = await whole.submit("poison")
+    deadline = time.monotonic() + 60
+    while not (await invariants.load(whole.bus, poison)).terminal:
+        assert time.monotonic() < deadline
+        process = whole.processes[whole.start("worker", "--concurrency", "8")]
+        while process.poll() is None and not (await invariants.load(whole.bus, poison)).terminal:
+            await asyncio.sleep(0.05)
+    for run in runs:
+        record = await whole.finished(run)
+        assert record.status is Status.COMPLETED, record
+        assert record.losses < MAX_LOSSES - 1
+    record = await whole.finished(poison)
+    assert (record.status, record.losses) == (Status.FAILED, MAX_LOSSES)
+    await invariants.check(whole.bus, [poison, *runs])
 
 
 @pytest.mark.parametrize("role", ["coordinator", "worker", "gateway", "projector"])

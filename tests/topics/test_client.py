@@ -25,6 +25,8 @@ async def test_a_flush_that_gave_up_does_not_deafen_the_connection(bus: Bus, nat
     assert nats.pid is not None
     os.kill(nats.pid, signal.SIGSTOP)
     try:
+        with suppress(FlushTimeoutError):
+            await bus.client.flush(timeout=1)  # it may answer a last time before it stands still
         with pytest.raises(FlushTimeoutError):
             await bus.client.flush(timeout=1)
     finally:

@@ -17,6 +17,7 @@ from .run import ASKING, TERMINAL, CancelOrder, RetryPolicy, Ruling, RunRecord, 
 from .turn import POLICIES, Deed, Entry, Origin, Policy, ThreadHead, Turn
 from .values import NOTHING, VERSION, BlobRef, ErrorInfo, Payload, encode
 from .work import (
+    SUSPECT_LOSSES,
     ChildrenReply,
     ChildrenRequest,
     ChildRequest,
@@ -38,6 +39,7 @@ __all__ = [
     "KEYLESS",
     "NOTHING",
     "POLICIES",
+    "SUSPECT_LOSSES",
     "TERMINAL",
     "VERSION",
     "AbandonedStep",

@@ -144,7 +144,8 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     """Failed attempts since the last suspension, counted against the retry policy."""
     losses: int = 0
-    """Attempts lost with their process since the last suspension; too many mark a poison task."""
+    """Attempts lost with their process since the last suspension, or since one that had left a result; too many mark a
+    poison task."""
     epoch: int = 0
     """The cancel epoch."""
     cancel: CancelOrder | None = None

@@ -12,6 +12,9 @@ from .run import RunRecord, Status, UnknownEffect
 from .turn import Policy
 from .values import ErrorInfo, Payload
 
+SUSPECT_LOSSES = 2
+"""A run whose process has died this often in a row is carried out beside no other such run."""
+
 
 class Work(Struct, frozen=True, omit_defaults=True):
     """`cb.work.{agent}`, of a pinned run `cb.work.{agent}@{version}`: an attempt is ready."""
@@ -39,6 +42,9 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     consumer_seq: int = 0
     """Consumer sequence of this delivery: should the worker die, a coordinator can hand the message back in its name.
     0: not told."""
+    beside: bool = False
+    """The worker carries out a run whose process has died `SUSPECT_LOSSES` times in a row, and that has left no result
+    since: another such run is not granted, or they would die together."""
 
 
 class ClaimRequest(Struct, frozen=True):
