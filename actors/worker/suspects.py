@@ -28,11 +28,12 @@ class Suspects:
         if claim.delivery <= SUSPECT_LOSSES:
             return await self._ask(claim)
         beside = self._is_taken(claim.run)
-        if not beside:
+        takes = not beside and self._run != claim.run
+        if takes:
             self._run = claim.run
         grant = await self._ask(msgspec.structs.replace(claim, beside=beside))
         is_one = grant.verdict == "granted" and (grant.record is None or grant.record.losses >= SUSPECT_LOSSES)
-        if not is_one:
+        if takes and not is_one:
             self.leave(claim.run)
         return grant
 

@@ -269,7 +269,13 @@ async def test_fires_that_wait_for_a_coordinator_fire_once_and_the_schedule_goes
 async def test_what_was_missed_follows_the_policy(
     crew: Company, schedules: Schedules, nats: ServerProcess, missed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three due times pass while no server is up, each by more than what counts as late."""
+    """Due times pass while no server is up, by more than what counts as late."""
+
+    def expected(seconds: float) -> list[int]:
+        """The first due times that have a run, if a coordinator is back so long after the start."""
+        last = int((seconds - fires.LATE_S) // 2)  # that was missed
+        return [1, last, last + 1] if missed == "once" else [1, last + 1, last + 2]
+
     monkeypatch.setattr(fires, "LATE_S", 0.8)
     start = await schedules.now()
     # Fires every 2 s; the one at 4 s and the one at 6 s are missed.
@@ -279,11 +285,10 @@ async def test_what_was_missed_follows_the_policy(
     await asyncio.sleep(max(0.0, (start + timedelta(seconds=7) - datetime.now(UTC)).total_seconds()))
     nats.start()
     await crew.bus.connected()
-    up = datetime.now(UTC)
+    up = (datetime.now(UTC) - start).total_seconds()
     records = await has_runs(crew.bus, "m", 4 if missed == "once" else 3, 30)
     slots = [round((due_of(one) - schedule.created_at).total_seconds() / 2) for one in records]
-    assert up - start < timedelta(seconds=7.9), "the machine was too slow for this test to mean anything"
-    assert slots[:3] == ([1, 3, 4] if missed == "once" else [1, 4, 5])
+    assert slots[:3] in (expected(up), expected(up + 1)), up
 
 
 async def test_a_schedule_without_timers_is_armed_again(
