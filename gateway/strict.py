@@ -3,7 +3,6 @@ as it was sent."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,12 +11,11 @@ from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
+from ..topics.codec import why_not_json
 from .errors import MalformedBody, UnknownParameter, UnsupportedMediaType
 
 _decode = msgspec.json.Decoder().decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = re.compile(rb"(?<!\\)(?:\\\\)*(?:%b%b|(%b|%b))" % (_HIGH, _LOW, _HIGH, _LOW))
 
 
 class StrictRequest(Request):
@@ -29,16 +27,7 @@ class StrictRequest(Request):
         try:
             return _decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedBody(f"the body is not JSON: {_lone_surrogate(body) or error}") from error
-
-
-def _lone_surrogate(body: bytes) -> str | None:
-    """What is to be said of half a character, which the decoder's own words do not tell."""
-    for found in _LONE.finditer(body):
-        if found[1] is not None:
-            half, at = found[1].decode(), found.start(1)
-            return f"{half} at byte {at} is half of a surrogate pair, which is no character without the other half"
-    return None
+            raise MalformedBody(f"the body is not JSON: {why_not_json(body, error)}") from error
 
 
 class StrictRoute(APIRoute):

@@ -14,6 +14,7 @@ from ...store.blobs import Blobs
 from ...store.log import EventLog, Loaded
 from ...topics import crash, trace, units
 from ...topics.bus import Bus
+from ...topics.codec import why_not_json
 from ...topics.errors import (
     BrokerError,
     IdempotencyConflict,
@@ -323,7 +324,9 @@ def _task_input(data: bytes, ref: str | None) -> Payload:
         msgspec.json.decode(data)
         data.decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidMessage(f"the task's body is not JSON: {error}; publish one JSON value in UTF-8") from error
+        raise InvalidMessage(
+            f"the task's body is not JSON: {why_not_json(data, error)}; publish one JSON value in UTF-8"
+        ) from error
     return Payload(json=msgspec.Raw(data))
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 
+from ..topics.codec import why_not_json
 from ..topics.errors import InvalidInput
 from ..topics.messages import POLICIES, Policy, Priority
 from ..topics.units import now
@@ -36,7 +37,7 @@ def json_input(text: str) -> bytes:
         value = msgspec.json.decode(data)
         msgspec.json.encode(value)  # refuses lone surrogates
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidInput(f"{where} is not JSON: {error}{_hint(data)}") from error
+        raise InvalidInput(f"{where} is not JSON: {why_not_json(data, error)}{_hint(data)}") from error
     return data.strip()
 
 

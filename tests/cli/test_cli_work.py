@@ -108,6 +108,7 @@ def test_five_megabytes_in_and_out(cli: Call) -> None:
     ("value", "said"),
     [
         ("{bad", "not JSON"),
+        (r'"\ud800 alone"', r"\ud800 at byte 1 is half of a surrogate pair"),
         ("Ada", "quotes of its own"),
         ("", "write null"),
         ("NaN", "not JSON"),

@@ -1,6 +1,7 @@
 """User values into JSON and back as the declared type; docs/types.md is the table of what is carried.
 
 `scan` is the fast question whether msgspec alone may write a value, `lower` the careful walk that refuses with a path;
+`json_text` says why a text is not JSON;
 `models` says how pydantic models are written and read; `survey` and `unions` judge declared types; `encode`, `decode`,
 `schema` and `handler` are what callers use.
 """
@@ -10,6 +11,7 @@ from .decode import check_type, decode
 from .encode import canonical, encode
 from .errors import DecodeError, EncodeError, TypeNotCarried
 from .handler import handler_types
+from .json_text import why_not_json
 from .schema import json_schema
 from .survey import type_name
 
@@ -27,4 +29,5 @@ __all__ = [
     "json_schema",
     "schema_fault",
     "type_name",
+    "why_not_json",
 ]
