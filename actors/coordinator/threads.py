@@ -168,6 +168,10 @@ class ThreadTurns:
         active = head.order.active
         if active is None:
             return False
+        if active.attempt and await self._has_let_go(active):
+            async with self._lock(thread):
+                await self._change(thread, lambda order: turns.let_go(order, active))
+            return True
         await self._replace(thread, head.order)
         ended: dict[str, Loaded | None] = {}
         known = {active.run} | {entry.run for entry in head.order.waiting}
@@ -188,6 +192,14 @@ class ThreadTurns:
             await self._change(thread, lambda order: turns.leave(order, ended.keys(), left, tips))
         crash.point("coordinator.after-leave")
         return True
+
+    async def _has_let_go(self, entry: Entry) -> bool:
+        """Whether the attempt of an optimistic run that was about to be kept has been taken for something else: it was
+        lost, or canceled, before the coordinator that had made room for it could write its end."""
+        loaded = await self._ledger.load(entry.run)
+        if loaded is None or loaded.record.terminal:
+            return False
+        return loaded.record.status is not Status.RUNNING or loaded.record.attempt != entry.attempt
 
     async def _tip(self, record: RunRecord) -> Tip | None:
         """What a run that was interrupted has left stands in its log: its worker may have been lost."""
@@ -253,7 +265,7 @@ class ThreadTurns:
 
         def claimed(order: ThreadHead) -> ThreadHead:
             free = order.active is None and order.version == base
-            mine = Entry(record.id, "optimistic", begins=turns.begins(record))
+            mine = Entry(record.id, "optimistic", begins=turns.begins(record), attempt=record.attempt)
             return replace(order, active=mine) if free else order
 
         async with self._lock(thread):

@@ -103,6 +103,11 @@ def leave(
     return replace(head, active=active, waiting=waiting, version=version, tip=tip)
 
 
+def let_go(head: ThreadHead, entry: Entry) -> ThreadHead:
+    """The head without an active run that has left nothing, and may come again."""
+    return leave(head, {entry.run}, ()) if head.active == entry else head
+
+
 def begins(record: RunRecord) -> Tip | None:
     """The state with which a run begins that does not begin from that of its thread."""
     fork = record.forked_from

@@ -16,7 +16,7 @@ from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import InvalidInput
 from callboard.topics.ids import child_run_id
-from callboard.topics.messages import Policy, RunRecord, Status, TaskRequest
+from callboard.topics.messages import Outcome, Policy, RunRecord, Status, TaskRequest
 from tests.actors.company import Company, company, eventually
 from tests.support import invariants
 
@@ -219,6 +219,26 @@ async def test_optimistic_behind_one_that_has_completed_and_has_a_child_at_work(
         assert record.error is not None
         assert record.error.code == "thread_conflict"
         await all_.submitter.cancel(first.id)
+
+
+async def test_optimistic_about_to_be_kept_and_then_lost(settings: BrokerSettings, bus: Bus) -> None:
+    """As when coordinator and worker die between the room that was made for it in the thread and its end: others do not
+    wait for its next attempt, and do not end it; and that one finds out that it comes too late."""
+    async with company(settings, bus, AGENTS, keeper=True) as all_:
+        run = await all_.submit("talker", 4.0, thread="t", policy="optimistic")
+        await all_.reaches(run, Status.RUNNING)
+        commands = all_.members[0].actor._commands
+        kept = await commands._carrier.threads.commit(Outcome(run=run, attempt=1, kind="completed"))
+        order = (await Threads(bus).head("t")).order
+        assert (kept.kind, order.active and order.active.run) == ("completed", run)
+        await commands.lost(run, (await all_.record(run)).worker)
+        first = await all_.run("talker", 0.0, 5, thread="t", policy="rollback")
+        assert first.status is Status.COMPLETED
+        record = await all_.record(run)
+        assert (record.status, record.attempt, record.cancel) == (Status.RUNNING, 2, None)
+        record = await all_.ended(run)
+        assert record.error is not None
+        assert record.error.code == "thread_conflict"
 
 
 async def test_optimistic_beside_another_one(settings: BrokerSettings, bus: Bus) -> None:

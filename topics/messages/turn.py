@@ -47,13 +47,15 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Entry(Struct, frozen=True, array_like=True):
-    """A run in a thread's order: `[run, policy, met, begins]`."""
+    """A run in a thread's order: `[run, policy, met, begins, attempt]`."""
 
     run: str
     policy: Policy
     met: str | None = None
     begins: Tip | None = None
     """Of a run that begins from a checkpoint: that one. From its turn on it is the state of the thread."""
+    attempt: int = 0
+    """Of an optimistic run that is about to be kept: the attempt that has completed."""
 
 
 class ThreadHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
