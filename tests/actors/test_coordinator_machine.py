@@ -391,6 +391,8 @@ class Life(RuleBasedStateMachine):
             assert not self._owns(tried), f"{tried} owns its run and was refused: {self.records[tried.run]}"
         else:
             assert self._owns(tried), f"{tried} has lost its run and was not refused: {self.records[tried.run]}"
+            wrote = Command("write", tried.run, {"attempt": tried.attempt})
+            self.worlds = [after for world in self.worlds for after in world.after(wrote)]
 
     def die(self) -> None:
         """The process of a worker is killed."""

@@ -49,6 +49,7 @@ class Run:
     epoch: int = 0
     failures: int = 0
     losses: int = 0
+    got_on: int = 0
     worker: str | None = None
     lease: int = 0
     delivery: int = 0
@@ -189,7 +190,7 @@ class World:
             self._taken_over(one, worker, lease, delivery)
 
     def _taken_over(self, one: Run, worker: str, lease: int, delivery: int) -> None:
-        losses = one.losses + (worker != one.worker)
+        losses = one.losses if worker == one.worker else self._losses(one)
         if one.status == "cancel_requested":
             self._set(one.id, worker=None, lease=0)
         elif losses >= MOST_LOSSES:
@@ -197,6 +198,14 @@ class World:
             self._end(one.id, "failed")
         else:
             self._begin(one.id, worker, lease, delivery, losses)
+
+    def write(self, run: str, attempt: int) -> None:
+        """The attempt, which owns the run, leaves a result."""
+        self._set(run, got_on=attempt)
+
+    def _losses(self, one: Run) -> int:
+        """With this one more: those before an attempt that has left a result do not count."""
+        return 1 if one.got_on == one.attempt else one.losses + 1
 
     def _begin(self, run: str, worker: str, lease: int, delivery: int, losses: int) -> None:
         attempt = self.runs[run].attempt + 1
@@ -236,8 +245,9 @@ class World:
         """The process of a worker is gone, and all that it held."""
         for one in list(self.runs.values()):
             if one.worker == worker and one.status == "running":
-                self._set(one.id, losses=one.losses + 1)
-                self._end(one.id, "failed") if one.losses + 1 >= MOST_LOSSES else self._queue(one.id)
+                losses = self._losses(one)
+                self._set(one.id, losses=losses)
+                self._end(one.id, "failed") if losses >= MOST_LOSSES else self._queue(one.id)
             elif one.worker == worker:
                 self._set(one.id, worker=None, lease=0)
 
