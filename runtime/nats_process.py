@@ -215,14 +215,10 @@ class ServerProcess:
         self._await_keeper(self.grace)
         self._closed()
 
-    def request_stop(self) -> None:
-        """Ask the server to stop without waiting; `stop` completes it."""
-        if self._keeper is not None and self.running:
-            self._keeper.terminate()
-
     def stop(self) -> None:
         """Stop the server: SIGTERM, after `grace` SIGKILL. Returns when it is gone; does nothing when it is not up."""
-        self.request_stop()
+        if self._keeper is not None and self.running:
+            self._keeper.terminate()
         self._await_keeper(self.grace + timedelta(seconds=2))
         self._closed()
 

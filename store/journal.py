@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -128,26 +129,28 @@ async def load_journal(log: EventLog, run: str, until: int = 0, into: Journal | 
     raise Unavailable(f"the log of run {run} ends at {journal.sequence}, before {until}: replicas are behind", run=run)
 
 
-async def newest_result(log: EventLog, run: str, after: int) -> int:
-    """The newest attempt of a run that has left a result (a finished step, a checkpoint) after a sequence; 0: none has.
+async def has_result(log: EventLog, run: str, attempt: int, after: int) -> bool:
+    """Whether an attempt has left a result (a finished step, a checkpoint) after the sequence of its running state.
+    Pages behind that of the first one are not read.
 
     An entry that cannot be read is none. Raises Unavailable."""
-    newest = 0
-    async for page in log.history(run, after):
-        for stored in page:
-            try:
-                newest = max(newest, _result_of(stored))
-            except (InvalidMessage, msgspec.MsgspecError):
-                continue
-    return newest
+    async with aclosing(log.history(run, after)) as pages:
+        async for page in pages:
+            if any(attempt in _with_results(stored) for stored in page):
+                return True
+    return False
 
 
-def _result_of(stored: Stored) -> int:
-    if is_checkpoint(stored.kind):
-        return msgspec.json.decode(stored.data, type=Checkpoint).attempt
-    if stored.kind not in ("step", "effect"):
-        return 0
-    return max((one.attempt for one in entries(stored) if isinstance(one, Step) and one.status == "done"), default=0)
+def _with_results(stored: Stored) -> list[int]:
+    """The attempts whose results stand in an event."""
+    try:
+        if is_checkpoint(stored.kind):
+            return [msgspec.json.decode(stored.data, type=Checkpoint).attempt]
+        if stored.kind in ("step", "effect"):
+            return [one.attempt for one in entries(stored) if isinstance(one, Step) and one.status == "done"]
+    except (InvalidMessage, msgspec.MsgspecError):
+        pass
+    return []
 
 
 def _add(journal: Journal, seen: Seen, stored: Stored) -> None:

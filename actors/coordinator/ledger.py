@@ -13,7 +13,7 @@ from collections import OrderedDict
 from datetime import datetime
 from typing import NamedTuple
 
-from ...store.journal import newest_result
+from ...store.journal import has_result
 from ...store.log import EventLog, Loaded
 from ...topics import trace, units
 from ...topics.errors import StaleFence, Unavailable, WriteInFlight
@@ -74,12 +74,16 @@ class Ledger:
         return loaded
 
     async def got_on(self, run: str) -> int:
-        """The attempt under way, if it has left a result, or a newer one; 0: it has left none, or no process of the run
-        has died before, so that it makes no difference."""
-        loaded = self._known.get(run) or await self.load(run)
-        if loaded is None or loaded.record.worker is None or not loaded.record.losses:
+        """The attempt under way, if it has left a result; 0: it has left none, or no process of the run has died
+        before, so that it makes no difference."""
+        known = self._known.get(run) or await self.load(run)
+        if known is None or known.record.worker is None or not known.record.losses:
             return 0
-        return await newest_result(self._log, run, loaded.sequence)
+        loaded = await self.load(run)  # another coordinator may have granted it since
+        if loaded is None:
+            return 0
+        attempt = loaded.record.attempt
+        return attempt if await has_result(self._log, run, attempt, loaded.sequence) else 0
 
     async def create(self, record: RunRecord) -> tuple[bool, Loaded]:
         """Writes the first state of a run. False with the existing run, if there is one. Raises as `Bus.write` does."""

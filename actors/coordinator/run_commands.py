@@ -27,7 +27,7 @@ class Claim(Struct, frozen=True):
     beside: bool = False
     """The worker carries out a run that may kill it."""
     got_on: int = 0
-    """The newest attempt that has left a result, if one of the run has died before; 0: none has."""
+    """The attempt under way, if it has left a result and one of the run has died before; else 0."""
 
     @classmethod
     def of(cls, worker: str, said: ClaimMessage, agent: AgentInfo | None, got_on: int) -> Claim:

@@ -80,7 +80,7 @@ class Attempt:
     @property
     def got_on(self) -> bool:
         """Whether it has left a result, from which the next attempt goes on."""
-        return self._writer.results > 0
+        return self._writer.got_on
 
     def interrupt(self, why: str) -> None:
         """Ends the attempt at its next safe boundary: `suspended`, `stopped` (canceled), `released`, `timed_out`,

@@ -75,8 +75,8 @@ class Writer:
         self._drained: asyncio.Future[None] | None = None
         self._n = 0
         self._remembering: dict[str, Callable[[Entry], None]] = {}
-        self.results = 0
-        """Results of steps and checkpoints that were written, or are about to be."""
+        self.got_on = False
+        """Whether the result of a step, or a checkpoint, was written or is about to be."""
 
     @property
     def fence(self) -> int:
@@ -97,7 +97,8 @@ class Writer:
         """Queues an entry; the future gives the sequence of its message when it is stored, however long the broker is
         away or full. `lazily`: it travels with the next entry of its kind, or before the next one of another, and need
         not be stored before that. Raises, by the future, StaleFence, PayloadTooLarge, BrokerError."""
-        self.results += isinstance(entry, Step) and entry.status == "done"
+        if isinstance(entry, Step) and entry.status == "done":
+            self.got_on = True
         done = self._queue(kind, encode(entry), lazily=lazily)
         for prefix, remember in self._remembering.items():
             if entry.at.startswith(prefix):
@@ -115,7 +116,7 @@ class Writer:
 
     def put_sheet(self, kind: str, sheet: Sheet) -> asyncio.Future[int]:
         """Like `put`, for what is a message of its own."""
-        self.results += 1
+        self.got_on = True
         return self._queue(kind, sheet)
 
     def _queue(self, kind: str, data: bytes | Sheet, *, lazily: bool = False) -> asyncio.Future[int]:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from callboard.store.journal import ENTRY_KINDS, Seen, entries, load_journal
+from callboard.store.journal import ENTRY_KINDS, Seen, entries, has_result, load_journal
 from callboard.store.log import EventLog
 from callboard.topics.bus import Bus
 from callboard.topics.errors import InvalidMessage, StaleFence, Unavailable
 from callboard.topics.ids import new_run_id
-from callboard.topics.messages import Artifact, Event, Payload, RunRecord, Status, Step, encode
+from callboard.topics.messages import Artifact, Checkpoint, Event, Payload, RunRecord, Status, Step, encode
 from callboard.topics.reads import Stored
 
 
@@ -35,6 +35,31 @@ def stored(kind: str, data: bytes, sequence: int = 7) -> Stored:
 async def test_an_empty_run_has_an_empty_journal(bus: Bus) -> None:
     journal = await load_journal(EventLog(bus), new_run_id())
     assert (journal.steps, journal.emitted, journal.sequence) == ({}, set(), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "is_one"),
+    [
+        ("step", [step("1", 1, 2, status="started"), step("1", 2, 2)], True),
+        ("step", [step("1", 1, 2, status="started"), step("1", 2, 2, status="failed")], False),
+        ("step", [step("1", 1, 1)], False),
+        ("effect", [step("1", 1, 2, kind="effect", status="claimed")], False),
+        ("effect", [step("1", 1, 2, kind="effect")], True),
+        ("checkpoint", Checkpoint(attempt=2, n=1, source="loop", agent="a"), True),
+        ("checkpoint@sub", Checkpoint(attempt=2, n=1, source="loop", agent="a"), True),
+        ("checkpoint", Checkpoint(attempt=0, n=0, source="update", agent="a"), False),
+        ("delta", [Event(at="1", attempt=2, n=1, type="delta")], False),
+        ("step", {"no": "entry"}, False),
+    ],
+)
+async def test_what_is_a_result_of_an_attempt(bus: Bus, kind: str, body: object, is_one: bool) -> None:
+    log, run = EventLog(bus), new_run_id()
+    before = await log.append_state(record(run), 0)
+    await log.append(run, "step", encode(step("0", 9, 2)), before)
+    owner = await log.append_state(record(run), before)
+    assert not await has_result(log, run, 2, owner)
+    await log.append(run, kind, encode(body), owner)
+    assert await has_result(log, run, 2, owner) == is_one
 
 
 async def test_results_and_emissions_are_found(bus: Bus) -> None:

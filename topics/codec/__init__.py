@@ -1,9 +1,8 @@
 """User values into JSON and back as the declared type; docs/types.md is the table of what is carried.
 
 `scan` is the fast question whether msgspec alone may write a value, `lower` the careful walk that refuses with a path;
-`json_text` says why a text is not JSON;
-`models` says how pydantic models are written and read; `survey` and `unions` judge declared types; `encode`, `decode`,
-`schema` and `handler` are what callers use.
+`models` says how pydantic models are written and read; `survey` and `unions` judge declared types; `json_text` says why
+a text is not JSON; `encode`, `decode`, `schema` and `handler` are what callers use.
 """
 
 from .conform import MOST_BYTES, faults, schema_fault
