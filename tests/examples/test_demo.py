@@ -132,7 +132,7 @@ def same_as_in_one_process(target: Path, out: Path) -> bool:
 @pytest.mark.slow
 @linux
 def test_in_a_terminal_the_runs_are_a_live_tree(tmp_path: Path) -> None:
-    target, tmp = code_base(tmp_path / "target", 16, 60), tmp_path / "tmp"
+    target, tmp = code_base(tmp_path / "target", 16, 150), tmp_path / "tmp"
     tmp.mkdir()
     code, shown = in_terminal(command(str(target), "--out", str(tmp_path / "out")), environment(tmp))
     assert code == 0, shown

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 
 from callboard.runtime.nats_port import free_ports
@@ -206,6 +207,19 @@ async def system(url: str, folder: Path, replicas: int = 1) -> AsyncIterator[Sys
         yield found
     finally:
         await found.close()
+
+
+async def serving(http: httpx.AsyncClient) -> None:
+    """Waits until the gateway serves requests: it answers a moment before it is connected."""
+    try:
+        async with asyncio.timeout(READY_S):
+            while True:
+                with suppress(httpx.TransportError):
+                    if (await http.get("/readyz")).status_code == 200:
+                        return
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"the gateway at {http.base_url} is not ready after {READY_S:g} s") from None
 
 
 def free_port() -> int:

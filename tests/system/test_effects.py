@@ -15,7 +15,7 @@ import pytest
 from callboard.runtime.nats_server import ServerProcess
 from callboard.topics.messages import RunRecord, Status
 from tests.support import invariants
-from tests.support.system import System, free_port, result, system
+from tests.support.system import System, free_port, result, serving, system
 
 AGENTS = str(Path(__file__).with_name("effect_agents.py"))
 
@@ -96,14 +96,7 @@ async def test_over_http_what_did_not_happen_is_done_again_with_the_same_key(who
     run = await whole.submit("shop", {"order": "o1", "die": "before"})
     await becomes(whole, run, Status.INPUT_REQUIRED)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as http:
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    if (await http.get("/readyz")).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    pass
-                await asyncio.sleep(0.1)
+        await serving(http)
         answer = await http.get(f"/runs/{run}/effects")
         assert answer.status_code == 200
         one = {each["name"]: each for each in answer.json()["effects"]}["charge"]

@@ -17,7 +17,7 @@ from callboard.actors.coordinator.transitions import MAX_LOSSES
 from callboard.runtime.nats_server import ServerProcess
 from callboard.topics.messages import Status
 from tests.support import invariants
-from tests.support.system import System, free_port, result, system
+from tests.support.system import System, free_port, result, serving, system
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_a_killed_gateway_loses_nothing_and_its_clients_go_on_with_last_ev
     gateway = whole.start("gateway", "--port", str(port))
     await whole.ready()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
-        await _up(http)
+        await serving(http)
         answer = await http.post("/runs", json={"agent": "job", "input": {"steps": 8, "seconds": 0.2}})
         assert answer.status_code == 202, answer.text
         run = answer.json()["run"]
@@ -112,23 +112,11 @@ async def test_a_killed_gateway_loses_nothing_and_its_clients_go_on_with_last_ev
         finally:
             whole.kill(gateway)
         whole.start("gateway", "--port", str(port))
-        await _up(http)
+        await serving(http)
         await _read_events(http, run, ids)
     assert (await whole.finished(run)).status is Status.COMPLETED
     stored = (await invariants.histories(whole.bus))[run]
     assert [int(one.partition(".")[0]) for one in ids] == [one.sequence for one in stored]
-
-
-async def _up(http: httpx.AsyncClient) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            if (await http.get("/readyz")).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        await asyncio.sleep(0.1)
-    raise AssertionError("the gateway does not come up")
 
 
 async def _read_events(http: httpx.AsyncClient, run: str, ids: list[str], stop_after: int | None = None) -> None:

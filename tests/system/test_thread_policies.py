@@ -20,7 +20,7 @@ from callboard.store.threads import Threads
 from callboard.topics.ids import new_run_id
 from callboard.topics.messages import RunRecord, Status
 from tests.support import invariants
-from tests.support.system import System, free_port, system
+from tests.support.system import System, free_port, serving, system
 
 LONG = {"steps": 100, "seconds": 0.1}
 SHORT = {"steps": 2, "seconds": 0.1}
@@ -82,13 +82,7 @@ async def test_over_http(whole: System) -> None:
     port = free_port()
     whole.start("gateway", "--port", str(port), "--no-projector")
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    await http.get("/healthz")
-                    break
-                except httpx.HTTPError:
-                    await asyncio.sleep(0.1)
+        await serving(http)
 
         async def post(policy: str, value: Any = None) -> httpx.Response:
             asked = {"agent": "job", "input": value or SHORT, "thread": "t", "policy": policy}

@@ -22,7 +22,7 @@ from callboard.runtime.nats_server import ServerProcess
 from callboard.store.log import EventLog
 from callboard.topics.messages import RunRecord, Status
 from tests.support.otlp import Collector, Span, collector
-from tests.support.system import CALLBOARD, System, free_port, system
+from tests.support.system import CALLBOARD, System, free_port, serving, system
 
 AGENTS = str(Path(__file__).with_name("traced_agents.py"))
 ROOT = Path(__file__).parents[2]
@@ -50,21 +50,9 @@ async def traced(nats: ServerProcess, folder: Path, spans: Collector) -> AsyncIt
         whole.start("gateway", "--port", str(port), **told)
         await whole.ready(coordinators=2)
         url = f"http://127.0.0.1:{port}"
-        await up(url)
+        async with httpx.AsyncClient(base_url=url) as http:
+            await serving(http)
         yield whole, url
-
-
-async def up(url: str) -> None:
-    async with httpx.AsyncClient(base_url=url) as http:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            try:
-                if (await http.get("/readyz")).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            await asyncio.sleep(0.1)
-    raise AssertionError("the gateway does not come up")
 
 
 async def post(url: str, body: dict[str, Any], **headers: str) -> str:
@@ -300,7 +288,8 @@ async def test_roles_that_record_nothing_pass_the_context_on(
         whole.start("worker", AGENTS, PYTHONPATH=str(ROOT), **told)
         await whole.ready()
         url = f"http://127.0.0.1:{port}"
-        await up(url)
+        async with httpx.AsyncClient(base_url=url) as http:
+            await serving(http)
         for above, headers in (("", {}), (CLIENT, {"traceparent": TRACEPARENT})):
             root = await post(url, {"agent": "branch", "input": 2}, **headers)
             record = await whole.finished(root)
