@@ -24,7 +24,11 @@ class RootGroup(TyperGroup):
     """Takes the global options at any place of the line, and turns errors into one line and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Moves the global options to the front, then parses as usual."""
+        """Moves the global options to the front, then parses as usual. Refuses what is not UTF-8: nothing that takes a
+        word of the line could pass it on."""
+        for word in args:
+            if not _is_utf8(word):
+                raise typer.BadParameter(f"{clean(word)[:80]!r} is not UTF-8: give the whole line in UTF-8", ctx)
         return super().parse_args(ctx, hoisted(args))
 
     def invoke(self, ctx: Any) -> Any:
@@ -42,6 +46,14 @@ class RootGroup(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from None
         return result
+
+
+def _is_utf8(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def hoisted(args: Sequence[str]) -> list[str]:

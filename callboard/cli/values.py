@@ -16,6 +16,7 @@ from ..topics.messages import POLICIES, Policy, Priority
 from ..topics.units import now
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
+_LONGEST_S = 3660 * 86_400.0
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -79,16 +80,17 @@ def terms(deadline: str | None, wait_timeout: str | None, priority: str | None) 
 
 
 def span(text: str) -> float:
-    """A duration such as `30s`, `5m`, `2h`, `1d`, or plain seconds, in seconds. Raises InvalidInput."""
+    """A duration such as `30s`, `5m`, `2h`, `1d`, or plain seconds, in seconds, at most ten years. Raises
+    InvalidInput."""
     found = _SPAN.match(text)
-    if found:
-        return float(found[1]) * _SECONDS[found[2]]
     try:
-        seconds = float(text)
+        seconds = float(found[1]) * _SECONDS[found[2]] if found else float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds < float("inf"):
+    if not seconds >= 0:  # nor is nan
         raise InvalidInput(f"{text[:40]!r} is not a duration: write 30s, 5m, 2h, 1d, or seconds")
+    if seconds > _LONGEST_S:
+        raise InvalidInput(f"{text[:40]!r} is longer than ten years: give at most {_LONGEST_S / 86_400:.0f}d")
     return seconds
 
 
@@ -98,7 +100,7 @@ def since(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return now() - timedelta(seconds=span(text))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return _in_utc(moment, text)
 
 
 def moment(text: str) -> datetime | float:
@@ -111,6 +113,14 @@ def moment(text: str) -> datetime | float:
             return span(text)
         except InvalidInput as error:
             raise InvalidInput(
-                f"{text[:40]!r} is no time: write 2030-01-31T09:30:00+01:00, or a duration from now such as 30s, 5m, 2h"
+                f"{text[:40]!r} is no time: write 2030-01-31T09:30:00+01:00, or a duration from now, at most ten years,"
+                " such as 30s, 5m, 2h"
             ) from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return _in_utc(found, text)
+
+
+def _in_utc(found: datetime, text: str) -> datetime:
+    try:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except OverflowError:
+        raise InvalidInput(f"{text[:40]!r} is beyond the calendar") from None

@@ -82,6 +82,35 @@ def test_bad_usage_has_exit_code_2(words: list[str]) -> None:
     assert CliRunner().invoke(app, words).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["run", "greeter", "\udcff"], ["run", "greeter", "1", "--metadata", "a=\udcff"], ["runs", "show", "\udcff"],
+     ["publish", "t", "1", "--key", "\udcff"], ["--nats-url", "\udcff", "agents"]],
+)  # fmt: skip
+def test_what_is_not_utf_8_is_refused(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "is not UTF-8" in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["runs", "ls", "--since", "5000000d"], ["runs", "ls", "--since", "1e300"], ["runs", "ls", "--since", "nan"],
+     ["runs", "ls", "--since", "9" * 400 + "d"], ["runs", "ls", "--since", "0001-01-01T00:00:00+23:00"],
+     ["run", "greeter", "1", "--at", "99999999d"], ["run", "greeter", "1", "--at", "9999-12-31T23:59:59-23:00"],
+     ["run", "greeter", "1", "--wait", "--timeout", "9e99"], ["publish", "t", "1", "--deadline", "4000d"],
+     ["schedules", "add", "s", "--at", "99999999d", "--agent", "a"],
+     ["schedules", "add", "s", "--every", "1e999", "--agent", "a"],
+     ["checkpoints", "prune", "r", "--older-than", "5000000d"]],
+)  # fmt: skip
+def test_a_time_that_cannot_be_is_refused(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert any(why in result.output for why in ("longer than ten years", "not a duration", "no time", "calendar"))
+
+
 def test_global_options_may_stand_anywhere() -> None:
     words = ["runs", "ls", "--nats-url", "nats://a", "-n", "3", "--namespace=x", "-v"]
     assert hoisted(words) == ["--nats-url", "nats://a", "--namespace=x", "-v", "runs", "ls", "-n", "3"]
