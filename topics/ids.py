@@ -59,6 +59,11 @@ def keyed_run_id(salt: str, *parts: str) -> RunId:
     return RunId(_digest(_TIME_CHARS + _RANDOM_CHARS, salt, *parts))
 
 
+def is_derived_at(run: str, moment_ms: int) -> bool:
+    """Whether a root's id begins with this time (Unix milliseconds), as the ids of `derived_run_id` do."""
+    return run.startswith(_base32(moment_ms, _TIME_CHARS))
+
+
 def child_run_id(parent: str, place: str) -> RunId:
     """The id of the child that `parent` starts at `place` (the operation's position in its code)."""
     return RunId(f"{root_of(parent)}~{_digest(_CHILD_CHARS, parent, place)}")

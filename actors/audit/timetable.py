@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ...topics.bus import Bus
+from ...topics.ids import is_derived_at
 from ...topics.messages import RunRecord
 from ...topics.reads import Stored
 from ...topics.schedules import Schedule, due_after, due_by, due_ms
@@ -46,10 +47,11 @@ class Timetable:
         self._known[stored.kind] = schedule, stored.sequence
 
     def begins(self, record: RunRecord, sequence: int) -> None:
-        """The first state of a run. One that goes on from another one has its metadata, and is no fire."""
+        """The first state of a run. What has a fire's metadata is one only if its id is one: whatever goes on from a
+        scheduled run has its metadata as well, and anybody may write the same."""
         marks: dict[str, Any] = record.metadata or {}
         name, due = marks.get("schedule"), marks.get("scheduled_for")
-        if name is None or due is None or record.parent or record.retry_of or record.forked_from:
+        if name is None or not isinstance(due, str) or not _is_fire(record.id, due):
             return
         mark = hash((str(name), str(due), record.agent, record.topic))
         if record.agent and mark in self._given:
@@ -99,3 +101,13 @@ class Timetable:
             found[schedule.run_at(due)] = due
             due = due_by(schedule, due - timedelta(milliseconds=1))
         return found
+
+
+def _is_fire(run: str, due: str) -> bool:
+    """Whether the id begins with the due time. Of those for further agents of a topic, whose ids follow from that one,
+    there are two only if there are two of it."""
+    try:
+        moment = datetime.fromisoformat(due)
+    except ValueError:
+        return False
+    return moment.tzinfo is not None and is_derived_at(run, due_ms(moment))

@@ -20,6 +20,15 @@ Q, C = Status.QUEUED, Status.COMPLETED
 HOUR = timedelta(hours=1)
 
 
+MARKS = {"schedule": "tick", "scheduled_for": "2026-01-01T00:00:00.000+00:00"}
+
+
+def fire_of(token: str, due: str = MARKS["scheduled_for"]) -> str:
+    """The id of the run of a due time, under the definition of this token."""
+    at = datetime.fromisoformat(due)
+    return Schedule(name="tick", token=token, created_at=at, since=at, input=Payload()).run_at(at)
+
+
 @pytest.fixture
 def forger(bus: Bus) -> Forger:
     return Forger(bus)
@@ -100,20 +109,22 @@ async def test_a_missed_due_time_may_be_skipped(bus: Bus) -> None:
 
 
 async def test_a_due_time_that_gave_two_runs(bus: Bus, forger: Forger) -> None:
-    marks = {"schedule": "tick", "scheduled_for": "2026-01-01T00:00:00.000+00:00"}
-    first, second, other = (str(new_run_id()) for _ in range(3))
-    await forger.path(first, Q, Status.RUNNING, C, metadata=marks)
-    await forger.path(other, Q, Status.RUNNING, C, metadata=marks | {"scheduled_for": "2026-01-01T00:10:00.000+00:00"})
+    first, second = (fire_of(token) for token in ("a", "b"))
+    await forger.path(first, Q, Status.RUNNING, C, metadata=MARKS)
+    later = "2026-01-01T00:10:00.000+00:00"
+    await forger.path(fire_of("a", later), Q, Status.RUNNING, C, metadata=MARKS | {"scheduled_for": later})
     assert (await look(bus)).clean
-    await forger.path(second, Q, Status.RUNNING, C, metadata=marks)
+    await forger.path(second, Q, Status.RUNNING, C, metadata=MARKS)
     assert (await only(bus, "schedule_doubled")).run == second
 
 
-async def test_what_goes_on_from_a_scheduled_run_is_no_second_fire(bus: Bus, forger: Forger) -> None:
-    marks = {"schedule": "tick", "scheduled_for": "2026-01-01T00:00:00.000+00:00"}
-    first, retry = str(new_run_id()), str(new_run_id())
-    await forger.path(first, Q, Status.RUNNING, Status.FAILED, metadata=marks)
-    await forger.path(retry, Q, Status.RUNNING, C, metadata=marks, retry_of=first)
+@pytest.mark.parametrize("how", ["retry_of", "successor_of", "forked_from", None])
+async def test_what_looks_like_a_scheduled_run_is_no_second_fire(bus: Bus, forger: Forger, how: str | None) -> None:
+    """It goes on from one; or somebody has given it such metadata."""
+    first, other = fire_of("a"), str(new_run_id())
+    await forger.path(first, Q, Status.RUNNING, Status.FAILED, metadata=MARKS)
+    await forger.path(other, Q, Status.RUNNING, C, metadata=MARKS, **({how: first} if how else {}))
+    await forger.path(str(new_run_id()), Q, Status.RUNNING, C, metadata=MARKS | {"scheduled_for": "soon"})
     assert "schedule_doubled" not in (await look(bus)).counts
 
 
