@@ -10,8 +10,9 @@ from ...store.deadletters import DeadLetters
 from .. import models as out
 from .. import translate
 from ..desk import At, Desk
+from ..sse.position import MAX_SEQUENCE
 from ..strict import StrictRoute
-from .runs import MAX_SEQUENCE, Limit
+from .runs import Limit
 
 router = APIRouter(tags=["dead letters"], route_class=StrictRoute)
 

@@ -22,11 +22,11 @@ from .. import models as out
 from .. import translate
 from ..desk import At, Desk, RunPath
 from ..errors import BadRequest, BodyTooLarge, InvalidRequest
+from ..sse.position import MAX_SEQUENCE
 from ..strict import StrictRoute, raw_field
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute)
 
-MAX_SEQUENCE = 2**63 - 1
 _METADATA = '`key:value`, may be repeated; all must match. A key with a colon stands in quotes: `"a:b":value`'
 _JSON = json.JSONDecoder()
 Limit = Annotated[int, Query(ge=1, le=500, description="Rows of a page")]
@@ -136,7 +136,8 @@ def _pairs(texts: list[str] | None) -> dict[str, str] | None:
             raise InvalidRequest(
                 f'metadata filter {text[:80]!r} must be key:value, or "key":value where the key has a colon'
             )
-        pairs[pair[0]] = pair[1]
+        if pairs.setdefault(*pair) != pair[1]:
+            raise InvalidRequest(f"no run matches two values of {pair[0][:80]!r}: filter by one of them")
     return pairs or None
 
 
@@ -214,10 +215,11 @@ async def cancel(
     run: RunPath, desk: At, response: Response, request: Annotated[out.CancelRequest | None, Body()] = None
 ) -> out.RunCanceled:
     """Asks the run, and all that it has started, to stop at the next safe boundary; the answer shows the run after the
-    request was taken, and names what is still alive. A run ends when all below it has ended."""
+    request was taken, and names what it was meant for and is still alive. A run ends when all below it has ended."""
     asked = request or out.CancelRequest()
     record, alive = await desk.submitter.cancel(run, scope=asked.scope, action=asked.action, reason=asked.reason)
-    response.status_code = 200 if record.terminal and not alive else 202
+    ended = record.terminal or asked.scope == "children"
+    response.status_code = 200 if ended and not alive else 202
     return translate.canceled(record, alive)
 
 

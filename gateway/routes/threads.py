@@ -16,8 +16,9 @@ from .. import models as out
 from .. import threaded, translate
 from ..desk import At, Desk
 from ..errors import ProjectionMissing
+from ..sse.position import MAX_SEQUENCE
 from ..strict import StrictRoute, raw_field
-from .runs import MAX_SEQUENCE, Limit, MinSequence, check_metadata
+from .runs import Limit, MinSequence, check_metadata
 
 router = APIRouter(tags=["threads"], route_class=StrictRoute)
 

@@ -99,10 +99,16 @@ class EventStream(Response):
     def _over(self) -> bytes | None:
         end = self._hub.ending.at
         if end is not None and self._position >= (end, WHOLE):
-            return b'event: end\ndata: {"sequence":%d,"ended":true}\n\n' % end
+            return _end(end, b"true")
         if self._until is not None and self._position >= self._until:
-            return b'event: end\ndata: {"sequence":%d,"ended":false}\n\n' % self._position[0]
+            return _end(self._position[0], b"false")
         return None
+
+
+def _end(sequence: int, ended: bytes) -> bytes:
+    """The last frame. Its id tells a browser that connects again by itself that it has seen all, also when the last
+    events were not of the kinds that it asked for."""
+    return b'id: %d\nevent: end\ndata: {"sequence":%d,"ended":%b}\n\n' % (sequence, sequence, ended)
 
 
 async def _disconnected(receive: Receive) -> None:

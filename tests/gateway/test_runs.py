@@ -213,7 +213,7 @@ async def test_a_sequence_that_does_not_come(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     "query",
     ["limit=0", "limit=501", "status=nonsense", "created_after=yesterday", "created_after=2026-01-01T00:00:00",
-     "metadata=nocolon", "min_sequence=-1"],
+     "metadata=nocolon", "metadata=k:a&metadata=k:b", "min_sequence=-1"],
 )  # fmt: skip
 async def test_bad_filters(http: httpx.AsyncClient, query: str) -> None:
     problem(await http.get(f"/runs?{query}"), 422, "invalid_request")
@@ -294,6 +294,15 @@ async def test_a_queued_run_is_cancelled(http: httpx.AsyncClient, agent: str) ->
     events = await all_events(http, f"/runs/{run}/events")
     assert events[-2].entry["status"] == "canceled"
     problem(await http.post("/runs/nobody/cancel"), 404, "not_found")
+
+
+async def test_a_cancel_answers_for_what_it_was_meant_for(http: httpx.AsyncClient, agent: str) -> None:
+    """Nothing lives below the run, so all that was asked for has ended, although the run itself goes on."""
+    run = (await http.post("/runs", json={"agent": agent})).json()["run"]
+    answer = await http.post(f"/runs/{run}/cancel", json={"scope": "children"})
+    assert answer.status_code == 200
+    assert answer.json()["alive"] == []
+    assert answer.json()["status"] == "queued"
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------

@@ -85,6 +85,27 @@ async def test_a_client_that_has_seen_all_is_told_not_to_come_again(http: httpx.
     assert answer.status_code == 204
 
 
+@pytest.mark.parametrize("tree", ["", "&tree=true"])
+async def test_a_browser_that_asked_for_few_kinds_is_told_so_too(http: httpx.AsyncClient, bus: Bus, tree: str) -> None:
+    """It comes again with the id of the last frame that had one: were that its last event, it would come for ever."""
+    writer = await Writer(bus).begin()
+    await writer.write(writer.event())
+    await writer.to(Status.COMPLETED)
+    path = f"/runs/{writer.run}/events?kinds=delta{tree}"
+    found = await all_events(http, path)
+    assert [event.event for event in found] == ["delta", "end"]
+    assert (await http.get(path, headers={"last-event-id": found[-1].id})).status_code == 204
+
+
+@pytest.mark.parametrize("place", ["0.1", "-1", "1.2.3", "9" * 19, "x"])
+async def test_a_place_that_is_none_is_refused(http: httpx.AsyncClient, bus: Bus, place: str) -> None:
+    writer = await Writer(bus).begin()
+    path = f"/runs/{writer.run}/events"
+    for answer in (await http.get(f"{path}?after={place}"), await http.get(path, headers={"last-event-id": place})):
+        assert answer.status_code == 422
+        assert answer.json()["code"] == "invalid_request"
+
+
 async def test_follow_false_ends_at_the_newest_event(http: httpx.AsyncClient, bus: Bus) -> None:
     writer = await Writer(bus).begin()
     newest = await writer.write(writer.event())
