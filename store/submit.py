@@ -16,6 +16,7 @@ from ..topics.client import Message, head_bytes
 from ..topics.errors import (
     BrokerError,
     CallboardError,
+    InvalidInput,
     InvalidMessage,
     NoResponders,
     NotFound,
@@ -110,7 +111,15 @@ class Submitter:
         """Publishes a task, input given as JSON, on `cb.task.{topic}`; returns its sequence in the INBOX stream once it
         is stored. A coordinator creates the run when one is there; it begins at `run_at` (a time with a zone, or
         seconds from now), or at once; `policy` says what is done in a busy thread; `TaskRequest` describes the last
-        three. Raises Unavailable, StorageFull, InvalidSubject."""
+        three. Raises Unavailable, StorageFull, InvalidSubject, InvalidInput for a key that a header cannot carry."""
+        if run is not None and key is not None:
+            raise InvalidInput("a task has an id, or an idempotency key in its place: give one of them", run=run)
+        if key is not None and Message("", "", b"", head_bytes({"Key": key})).headers["Key"] != key:
+            raise InvalidInput(
+                f"idempotency key {key[:80]!r} cannot travel in a header: leave out line breaks, and spaces around it"
+            )
+        if thread is not None:
+            require_token("thread", thread)
         headers = {"Nats-Msg-Id": new_token(20)}  # a repeated publish is stored once
         if run is not None:
             headers["Callboard-Run"] = require_run_id(run)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,6 +24,7 @@ from .client import Callback, Client, Message, head_bytes
 from .config import BrokerSettings
 from .errors import (
     InvalidInput,
+    InvalidSubject,
     NoResponders,
     PayloadTooLarge,
     Unavailable,
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.25
 _CLOSE_S = 2.0
+_SUBJECT = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+\Z")
+"""Anything else in a subject would be read as the next field of the protocol, or as its next command."""
 
 
 def fence(last: int, subject: str | None = None, extra: dict[str, str] | None = None) -> bytes:
@@ -224,8 +228,9 @@ class Bus:
     # -- publish ------------------------------------------------------------------------------------------------
 
     def publish(self, subject: str, data: bytes = b"", head: bytes | None = None, reply: str = "") -> None:
-        """Core publish: at most once, dropped while the connection is down. Raises PayloadTooLarge."""
-        self._check_size(subject, data, head)
+        """Core publish: at most once, dropped while the connection is down. Raises InvalidSubject,
+        PayloadTooLarge."""
+        self._check(subject, data, head)
         if self.is_up:
             self.client.write(subject, reply, head, data)
 
@@ -233,8 +238,9 @@ class Bus:
         """Publishes to a stream; the future gives the stream sequence once stored.
 
         Writes of one bus reach the broker in the order of the calls. The future raises StaleFence, WriteInFlight,
-        StorageFull, Unavailable (outcome unknown), BrokerError; the call raises PayloadTooLarge."""
-        self._check_size(subject, data, head)
+        StorageFull, Unavailable (outcome unknown), BrokerError; the call raises InvalidSubject,
+        PayloadTooLarge."""
+        self._check(subject, data, head)
         future: asyncio.Future[int] = self._loop.create_future()
         if not self.is_up:
             future.set_exception(Unavailable("NATS is not connected"))
@@ -262,7 +268,8 @@ class Bus:
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)
 
-    def _check_size(self, subject: str, data: bytes, head: bytes | None) -> None:
+    def _check(self, subject: str, data: bytes, head: bytes | None) -> None:
+        _require_subject(subject)
         size = len(data) + (len(head) if head else 0)
         if size > self.max_payload:
             raise PayloadTooLarge(
@@ -319,7 +326,7 @@ class Bus:
     ) -> AsyncIterator[str]:
         """A request whose answers, any number, go to `callback`; None when the connection is lost meanwhile. Gives its
         reply subject."""
-        self._check_size(subject, data, head)
+        self._check(subject, data, head)
         if not self.is_up:
             raise Unavailable("NATS is not connected")
         self._token += 1
@@ -355,7 +362,9 @@ class Bus:
     # -- subscribe ----------------------------------------------------------------------------------------------
 
     async def subscribe(self, subject: str, callback: Callback, queue: str = "") -> Subscription:
-        """Core subscription. `callback` runs in the read loop, in order: it must be quick; what it raises is logged."""
+        """Core subscription. `callback` runs in the read loop, in order: it must be quick; what it raises is logged.
+        Raises InvalidSubject."""
+        _require_subject(subject)
         try:
             return Subscription(self, await self.client.subscribe_direct(subject, callback, queue))
         except nats.errors.Error as error:
@@ -377,6 +386,14 @@ def settle_request(future: asyncio.Future[Message], subject: str, message: Messa
         future.set_exception(NoResponders(f"nobody serves {subject}", subject=subject))
     else:
         future.set_result(message)
+
+
+def _require_subject(subject: str) -> None:
+    if not _SUBJECT.match(subject):
+        raise InvalidSubject(
+            f"{subject[:200]!r} cannot be a subject: it has white space or control characters in it, or is empty",
+            subject=subject[:200],
+        )
 
 
 def _masked(url: str) -> str:

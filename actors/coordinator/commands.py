@@ -148,7 +148,8 @@ class Commands:
             await self._carrier.queue.drop(run, before.lease)
 
     async def _cancel(self, command: Command) -> RunRecord | None:
-        order = CancelOrder(action=command.action, scope=command.scope, by=command.by)
+        by = require_run_id(command.by) if command.by else ""
+        order = CancelOrder(action=command.action, scope=command.scope, by=by)
         if command.scope == "children":
             return await self._cancel_children(command.run, order)
         applied = await self.apply(command.run, Cancel(command.reason, order))
@@ -204,10 +205,11 @@ class Commands:
         await self._carrier.family.look(run)  # it may have waited for them
         return loaded.record
 
-    async def alive(self, run: str, limit: int = 100) -> list[Alive]:
-        """What lives in the tree of a run that is being canceled, itself included: where, and why."""
-        loaded = await self._ledger.load(run)
-        records = [*([loaded.record] if loaded else []), *await self._carrier.family.below(run)]
+    async def alive(self, command: Command, limit: int = 100) -> list[Alive]:
+        """What a cancel was meant for and has not ended yet: where, and why."""
+        loaded = await self._ledger.load(command.run) if command.scope != "children" else None
+        below = await self._carrier.family.below(command.run) if command.scope != "run" else []
+        records = [*([loaded.record] if loaded else []), *below]
         return [
             Alive(run=one.id, agent=one.agent, status=one.status, worker=one.worker, reason=one.reason)
             for one in records

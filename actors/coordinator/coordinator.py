@@ -225,7 +225,7 @@ class Coordinator(Actor):
         try:
             command = _parsed(_decode_command, message, "command")
             record = await self._commands.execute(command)
-            alive = await self._commands.alive(command.run) if command.verb == "cancel" else None
+            alive = await self._commands.alive(command) if command.verb == "cancel" else None
             reply = CommandReply(record=record, alive=alive)
         except CallboardError as error:
             reply = CommandReply(error=info_of(error))

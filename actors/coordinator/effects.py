@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from ...store.attention import parks
+from ...topics.ids import is_run_id
 from ...topics.messages import Command, RunRecord, Status
 from .answering import agents_asked, next_due
 from .deadlines import waits_for_worker
@@ -221,7 +222,7 @@ def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
         found.append(LeaveTurn(record.thread, record.turn.holder or record.id))
     if record.parent is not None:
         found.append(TellParent(record.parent, record.id))
-    if record.cancel is not None and record.cancel.by not in ("", record.parent):
+    if record.cancel is not None and record.cancel.by != record.parent and is_run_id(record.cancel.by):
         found.append(TellParent(record.cancel.by, record.id))
     if parks(record):
         found.append(Park(record))

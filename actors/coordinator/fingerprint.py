@@ -21,5 +21,5 @@ def fingerprint(request: TaskRequest) -> str:
     digest.update((request.policy or "").encode())
     if request.fork is not None or request.version is not None:
         digest.update(b"\0" + msgspec.json.encode([request.fork, request.version]))
-    digest.update((delay.text(request.run_at) + terms.text(request)).encode())
+    digest.update("\0".join(filter(None, (delay.text(request.run_at), terms.text(request)))).encode())
     return digest.hexdigest()

@@ -173,6 +173,11 @@ class Intake:
         delay.require_valid(request.run_at)
         terms.require_valid(request)
         placing.require_valid(request)
+        if request.key is not None and request.run is not None:
+            raise InvalidInput(
+                f"the task has an id ({request.run}) and an idempotency key, which stands for one: give one of them",
+                run=request.run,
+            )
         if request.key is not None and not 0 < len(request.key) <= _KEY_CHARS:
             raise InvalidInput(f"an idempotency key has 1 to {_KEY_CHARS} characters, not {len(request.key)}")
         if not _is_utf8(request.input):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from datetime import timedelta
 from typing import Any
@@ -16,10 +17,12 @@ from callboard.actors.agent import agent
 from callboard.actors.coordinator import carrier, work_queue
 from callboard.actors.coordinator.effects import Dispatch
 from callboard.actors.engine import Context
+from callboard.store.blobs import Blobs
 from callboard.store.deadletters import DeadLetters
+from callboard.store.submit import Submitter
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
-from callboard.topics.errors import CallboardError, IdempotencyConflict
+from callboard.topics.errors import CallboardError, IdempotencyConflict, InvalidInput
 from callboard.topics.messages import NOTHING, Command, RunRecord, Status, TaskRequest, Work, encode
 from callboard.topics.units import nanoseconds, now
 from tests.actors.company import Company, company, eventually, result_of
@@ -137,6 +140,26 @@ async def test_idempotency_key(settings: BrokerSettings, bus: Bus) -> None:
             return not await all_.waiting_messages(bus.subjects.work_stream)
 
         await eventually(empty, 5)
+
+
+async def test_a_key_stands_for_an_id_and_is_refused_beside_one(settings: BrokerSettings, bus: Bus) -> None:
+    """On every way in: were one of the two ignored, the same key would give a second run."""
+    async with company(settings, bus, [echo]) as all_:
+        with pytest.raises(InvalidInput, match="give one of them"):
+            await all_.submit("echo", 1, run="mine", key="k")
+        with pytest.raises(InvalidInput, match="give one of them"):
+            await all_.submitter.publish("echo", b"1", run="mine", key="k")
+        head = b"NATS/1.0\r\nCallboard-Run: mine\r\nCallboard-Key: k\r\n\r\n"
+        await bus.store(f"{settings.namespace}.task.echo", b"1", head)
+        await eventually(lambda: letters(bus))
+        assert await letters(bus) == [("task", "invalid_input")]
+        assert await all_.log.load("mine") is None
+
+
+@pytest.mark.parametrize("key", ["a\nb", " a", "a\r", "\ud800"])
+async def test_a_key_that_a_header_would_change_is_refused(settings: BrokerSettings, bus: Bus, key: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot travel in a header"):
+        await Submitter(bus, Blobs(bus)).publish("echo", b"1", key=key)
 
 
 async def test_chosen_run_id_with_another_body_is_set_aside(settings: BrokerSettings, bus: Bus) -> None:
@@ -318,6 +341,33 @@ async def test_garbage_on_every_subject(settings: BrokerSettings, bus: Bus) -> N
         await eventually(empty, 10)
         kinds = {kind for kind, _ in await letters(bus)}
         assert {"task", "command", "work"} <= kinds
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_whatever_stands_in_a_command(settings: BrokerSettings, bus: Bus, durable: bool) -> None:
+    """No text of a command gets into the protocol: connections stay up, no command comes for ever."""
+    async with company(settings, bus, [echo], coordinators=2) as all_:
+        texts = [one.name for one in msgspec.structs.fields(Command) if one.type in (str, str | None)]
+        texts = [name for name in texts if name not in ("run", "verb")]
+        verbs = sorted(all_.members[0].actor._commands._verbs)
+        waiting = [await all_.submit("nobody", run=f"run{n}") for n in range(len(EVIL))]
+        ended = (await all_.run("echo", 1)).id
+        for run, evil in zip(waiting, EVIL, strict=True):
+            alone = [{name: evil} for name in texts if evil in EVIL[:2]]
+            for which, verb, said in itertools.product((run, ended), verbs, [dict.fromkeys(texts, evil), *alone]):
+                if durable:
+                    await bus.store(bus.subjects.command(which, verb), encode(said))
+                else:
+                    asked = encode(said | {"run": which, "verb": verb})
+                    await bus.request(f"{bus.subjects.rpc}.command", asked, timeout_s=5)
+
+        async def empty() -> bool:
+            return not await all_.waiting_messages(bus.subjects.inbox)
+
+        await eventually(empty, 10)
+        assert result_of(await all_.run("echo", 2)) == 2
+        assert all(member.bus.is_up and not member.host.gave_up for member in all_.members)
+        assert all(member.bus.client.stats["reconnects"] == 0 for member in all_.members)
 
 
 async def test_every_request_that_cannot_be_understood_is_answered_with_why(settings: BrokerSettings, bus: Bus) -> None:

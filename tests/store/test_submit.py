@@ -155,14 +155,14 @@ async def test_a_large_input_goes_by_reference(bus: Bus, submitter: Submitter) -
 async def test_a_published_task_is_plain_json_with_headers(bus: Bus, submitter: Submitter) -> None:
     run = new_run_id()
     sequence = await submitter.publish(
-        "review", b'{"a":1}', run=run, thread="t", key="k\r\nX: y", metadata={"m": ["ü\n"]}, trace="00-1-2-01"
+        "review", b'{"a":1}', run=run, thread="t", metadata={"m": ["ü\n"]}, trace="00-1-2-01\r\nX: y"
     )
     stored = await reads.by_sequence(bus, bus.subjects.inbox, sequence)
     assert stored is not None
     assert (stored.subject, stored.data) == (f"{bus.subjects.task}.review", b'{"a":1}')
     headers = stored.headers
     assert (headers["Callboard-Run"], headers["Callboard-Thread"]) == (run, "t")
-    assert headers["traceparent"] == "00-1-2-01"
+    assert headers["traceparent"] == "00-1-2-01  X: y"
     assert "X" not in headers
     assert msgspec.json.decode(headers["Callboard-Metadata"]) == {"m": ["ü\n"]}
 

@@ -15,7 +15,15 @@ from callboard.topics import reads
 from callboard.topics.bus import Bus, fence
 from callboard.topics.client import Message, head_bytes
 from callboard.topics.config import BrokerSettings
-from callboard.topics.errors import BrokerError, InvalidInput, NoResponders, StaleFence, StorageFull, Unavailable
+from callboard.topics.errors import (
+    BrokerError,
+    InvalidInput,
+    InvalidSubject,
+    NoResponders,
+    StaleFence,
+    StorageFull,
+    Unavailable,
+)
 from callboard.topics.streams import ensure_streams
 
 
@@ -181,6 +189,24 @@ async def test_a_header_value_cannot_forge_a_header(bus: Bus) -> None:
     assert stored.data == b""
     assert stored.headers["B"] == "ü"
     assert "Nats-Rollup" not in stored.headers
+
+
+@pytest.mark.parametrize("text", ["a b", "a\r\nPUB x 0\r\n", "a\tb", "", "\x00", "\ud800"])
+async def test_a_subject_cannot_forge_a_command(bus: Bus, text: str) -> None:
+    """What no subject can have in it is refused where it is written, before the server sees it."""
+    subject = f"svc.{text}" if text else text
+    with pytest.raises(InvalidSubject):
+        bus.publish(subject)
+    with pytest.raises(InvalidSubject):
+        bus.write(subject, b"1")
+    with pytest.raises(InvalidSubject):
+        await bus.store(subject, b"1")
+    with pytest.raises(InvalidSubject):
+        await bus.request(subject)
+    with pytest.raises(InvalidSubject):
+        await bus.subscribe(subject, print)
+    assert await bus.write(subject_of(bus, "r"), b"1")
+    assert bus.client.stats["reconnects"] == 0
 
 
 async def test_a_closed_subscription_hears_no_more(bus: Bus) -> None:
