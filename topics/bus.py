@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,21 +23,18 @@ from .client import Callback, Client, Message, head_bytes
 from .config import BrokerSettings
 from .errors import (
     InvalidInput,
-    InvalidSubject,
     NoResponders,
     PayloadTooLarge,
     Unavailable,
     WriteInFlight,
 )
 from .ids import new_token
-from .subjects import Subjects
+from .subjects import Subjects, require_subject
 
 log = logging.getLogger(__name__)
 
 _SWEEP_S = 0.25
 _CLOSE_S = 2.0
-_SUBJECT = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+\Z")
-"""Anything else in a subject would be read as the next field of the protocol, or as its next command."""
 
 
 def fence(last: int, subject: str | None = None, extra: dict[str, str] | None = None) -> bytes:
@@ -269,7 +265,7 @@ class Bus:
             delay = min(delay * 2, 1.0)
 
     def _check(self, subject: str, data: bytes, head: bytes | None) -> None:
-        _require_subject(subject)
+        require_subject(subject)
         size = len(data) + (len(head) if head else 0)
         if size > self.max_payload:
             raise PayloadTooLarge(
@@ -364,7 +360,7 @@ class Bus:
     async def subscribe(self, subject: str, callback: Callback, queue: str = "") -> Subscription:
         """Core subscription. `callback` runs in the read loop, in order: it must be quick; what it raises is logged.
         Raises InvalidSubject."""
-        _require_subject(subject)
+        require_subject(subject)
         try:
             return Subscription(self, await self.client.subscribe_direct(subject, callback, queue))
         except nats.errors.Error as error:
@@ -386,14 +382,6 @@ def settle_request(future: asyncio.Future[Message], subject: str, message: Messa
         future.set_exception(NoResponders(f"nobody serves {subject}", subject=subject))
     else:
         future.set_result(message)
-
-
-def _require_subject(subject: str) -> None:
-    if not _SUBJECT.match(subject):
-        raise InvalidSubject(
-            f"{subject[:200]!r} cannot be a subject: it has white space or control characters in it, or is empty",
-            subject=subject[:200],
-        )
 
 
 def _masked(url: str) -> str:

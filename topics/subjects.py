@@ -14,6 +14,7 @@ PARTITIONS = 16
 """Parts into which the keys of every topic and actor fall; part of the wire format."""
 
 _TOKEN = re.compile(r"[^\s.*>/\\@\x00-\x20\x7f\ud800-\udfff]{1,128}\Z")
+_SUBJECT = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+\Z")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
 
@@ -26,6 +27,15 @@ def require_token(kind: str, text: str) -> str:
             kind=kind,
         )
     return text
+
+
+def require_subject(text: str) -> None:
+    """Raises InvalidSubject for what the protocol would read as its next field, or as its next command."""
+    if not _SUBJECT.match(text):
+        raise InvalidSubject(
+            f"{text[:200]!r} cannot be a subject: it has white space or control characters in it, or is empty",
+            subject=text[:200],
+        )
 
 
 class Subjects:
