@@ -42,6 +42,7 @@ from ..topics.messages import (
 from ..topics.reads import Stored
 from ..topics.rpc import ask
 from ..topics.subjects import require_token
+from ..topics.tasks import require_valid
 from ..topics.versions import require_version
 from .blobs import Blobs
 from .errors import error_of
@@ -111,19 +112,20 @@ class Submitter:
         """Publishes a task, input given as JSON, on `cb.task.{topic}`; returns its sequence in the INBOX stream once it
         is stored. A coordinator creates the run when one is there; it begins at `run_at` (a time with a zone, or
         seconds from now), or at once; `policy` says what is done in a busy thread; `TaskRequest` describes the last
-        three. Raises Unavailable, StorageFull, InvalidSubject, InvalidInput for a key that a header cannot carry."""
-        if run is not None and key is not None:
-            raise InvalidInput("a task has an id, or an idempotency key in its place: give one of them", run=run)
+        three. Raises Unavailable, StorageFull, InvalidInput (InvalidSubject, InvalidRunId) for what could only become a
+        dead letter, or what a header cannot carry."""
+        asked = TaskRequest(
+            topic=topic, run=run, thread=thread, policy=policy, key=key, metadata=metadata, run_at=run_at,
+            deadline_s=deadline_s, wait_timeout_s=wait_timeout_s,
+        )  # fmt: skip
+        require_valid(asked, self._bus.inline_limit)
         if key is not None and Message("", "", b"", head_bytes({"Key": key})).headers["Key"] != key:
             raise InvalidInput(
                 f"idempotency key {key[:80]!r} cannot travel in a header: leave out line breaks, and spaces around it"
             )
-        if thread is not None:
-            require_token("thread", thread)
         headers = {"Nats-Msg-Id": new_token(20)}  # a repeated publish is stored once
-        if run is not None:
-            headers["Callboard-Run"] = require_run_id(run)
-        given = {"Callboard-Thread": thread, "Callboard-Policy": policy, "Callboard-Key": key, "traceparent": trace}
+        given = {"Callboard-Run": run, "Callboard-Thread": thread, "Callboard-Policy": policy}
+        given |= {"Callboard-Key": key, "traceparent": trace}
         seconds = {"Callboard-Deadline": deadline_s, "Callboard-Wait-Timeout": wait_timeout_s}
         given |= {name: f"{limit!r}" for name, limit in seconds.items() if limit is not None}
         given["Callboard-Priority"] = priority
@@ -132,7 +134,7 @@ class Submitter:
         headers |= {name: text for name, text in given.items() if text is not None}
         if metadata:
             headers["Callboard-Metadata"] = encode(metadata).decode()
-        subject = f"{self._bus.subjects.task}.{require_token('topic', topic)}"
+        subject = f"{self._bus.subjects.task}.{topic}"
         if len(value) > self._bus.inline_limit:
             headers["Callboard-Ref"] = encode(await self._blobs.put(value)).decode()
             value = b""

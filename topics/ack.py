@@ -13,7 +13,7 @@ from .errors import BrokerError, PayloadTooLarge, StaleFence, StorageFull, Unava
 _WRONG_LAST_SEQUENCE = 10071
 _IN_PROGRESS = {10158, 10164}  # the same message id, another write under the same fence
 _FULL = {10023, 10028, 10047, 10077, 10122}  # resources, storage, memory, store failed, stream bytes
-_TOO_LARGE = 10054  # above the max_msg_size of the stream
+_TOO_LARGE = {10054, 10097}  # above the max_msg_size of the stream, headers above 64 KiB
 _TIMES_OUT = {408, 503}
 
 
@@ -65,7 +65,7 @@ def error_of(refusal: Refusal, where: str) -> BrokerError:
         kind = StaleFence
     elif refusal.err_code in _IN_PROGRESS:
         kind = WriteInFlight
-    elif refusal.err_code == _TOO_LARGE:
+    elif refusal.err_code in _TOO_LARGE:
         kind = PayloadTooLarge
     elif refusal.err_code in _FULL or "maximum" in refusal.description or "insufficient" in refusal.description:
         kind = StorageFull

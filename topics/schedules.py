@@ -18,10 +18,9 @@ from .errors import InvalidInput
 from .ids import RunId, derived_run_id
 from .messages import POLICIES, VERSION, Payload, Policy
 from .subjects import require_token
-from .units import LAST_YEAR
+from .units import LAST_YEAR, LONGEST_S
 
 NAME_CHARS = 64
-_LONGEST_S = 3660 * 86_400.0
 _PAST = (timedelta(seconds=2), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1), timedelta(days=32))
 _DAY = timedelta(days=1)
 
@@ -111,7 +110,7 @@ def require_valid(schedule: Schedule) -> None:
     _require_place(schedule.thread, schedule.policy)
     if schedule.cron is not None:
         _cron(schedule.cron, schedule.zone)
-    if schedule.every_s is not None and not 1 <= schedule.every_s <= _LONGEST_S:
+    if schedule.every_s is not None and not 1 <= schedule.every_s <= LONGEST_S:
         raise InvalidInput(f"an interval is 1 second to 10 years, not {schedule.every_s:g} s")
     if schedule.at is not None and schedule.at.tzinfo is None:
         raise InvalidInput(f"{schedule.at.isoformat()} has no time zone: add Z or an offset such as +02:00")

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 NANOSECONDS = 1_000_000_000
 LAST_YEAR = 2261
 """The broker counts nanoseconds since 1970 in 64 bits, to April 2262: what is due later would be due at once."""
+LONGEST_S = 3660 * 86_400.0
+"""Ten years: what anybody asks for lies within them."""
 _LAST = datetime(LAST_YEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 

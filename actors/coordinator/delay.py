@@ -4,24 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ...topics import units
 from ...topics.errors import InvalidInput
 
 HEADER = "Callboard-Run-At"
-_LONGEST_S = 3660 * 86_400.0
-
-
-def require_valid(run_at: datetime | float | None) -> None:
-    """Raises InvalidInput for a time without a zone, and for seconds that are none."""
-    if isinstance(run_at, datetime):
-        if run_at.tzinfo is None:
-            raise InvalidInput(f"run_at {run_at.isoformat()} has no time zone: add Z or an offset such as +02:00")
-        if not 1 < run_at.year <= units.LAST_YEAR:
-            raise InvalidInput(
-                f"run_at {run_at.isoformat()} is beyond the calendar: give a time up to {units.LAST_YEAR}"
-            )
-    elif run_at is not None and not 0 <= run_at <= _LONGEST_S:
-        raise InvalidInput(f"run_at {run_at:g} is not a delay: give 0 to {_LONGEST_S:.0f} seconds, or a time")
 
 
 def of_header(text: str | None) -> datetime | float | None:
@@ -37,7 +22,6 @@ def of_header(text: str | None) -> datetime | float | None:
             raise InvalidInput(
                 f"header {HEADER} {text[:60]!r} is neither an ISO time with a zone nor a number of seconds"
             ) from None
-    require_valid(found)
     return found
 
 

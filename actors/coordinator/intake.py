@@ -12,7 +12,7 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.log import EventLog, Loaded
-from ...topics import crash, trace, units
+from ...topics import crash, tasks, trace, units
 from ...topics.bus import Bus
 from ...topics.codec import why_not_json
 from ...topics.errors import (
@@ -40,7 +40,6 @@ from ...topics.messages import (
 )
 from ...topics.pull import Delivery
 from ...topics.subjects import require_token
-from ...topics.versions import require_version
 from . import delay, first_record, forks, placing, terms
 from .carrier import Carrier
 from .effects import Dispatch
@@ -54,7 +53,6 @@ from .tracing import RunTracing
 
 log = logging.getLogger(__name__)
 
-_KEY_CHARS = 512
 _TRACE_CHARS = 64
 _REPLY_PART = 0.6
 """The part of max_payload that a reply with children's results may fill."""
@@ -161,29 +159,9 @@ class Intake:
     def _check(self, request: TaskRequest) -> None:
         if request.fork is not None:
             forks.require_valid(request, request.fork)
-        elif bool(request.agent) == bool(request.topic):
-            raise InvalidInput("a task names either an agent or a topic: set exactly one of the two")
-        else:
-            require_token("agent" if request.agent else "topic", request.agent or request.topic or "")
-        require_version(request.version or "")
-        if request.run is not None and "~" in require_run_id(request.run):
-            raise InvalidInput(
-                f"run id {request.run!r} is a child's: leave out '~' and what follows it", run=request.run
-            )
-        delay.require_valid(request.run_at)
-        terms.require_valid(request)
-        placing.require_valid(request)
-        if request.key is not None and request.run is not None:
-            raise InvalidInput(
-                f"the task has an id ({request.run}) and an idempotency key, which stands for one: give one of them",
-                run=request.run,
-            )
-        if request.key is not None and not 0 < len(request.key) <= _KEY_CHARS:
-            raise InvalidInput(f"an idempotency key has 1 to {_KEY_CHARS} characters, not {len(request.key)}")
+        tasks.require_valid(request, self._bus.inline_limit)
         if not _is_utf8(request.input):
             raise InvalidMessage("the input is not UTF-8: send one JSON value in UTF-8")
-        if request.metadata and len(msgspec.json.encode(request.metadata)) > self._bus.inline_limit:
-            raise InvalidInput(f"metadata is above {self._bus.inline_limit} bytes: put large values into the input")
 
     def _with_run(self, request: TaskRequest) -> TaskRequest:
         if request.run is not None:

@@ -20,14 +20,6 @@ def of_header(text: str | None) -> Policy | None:
     return cast(Policy | None, text)
 
 
-def require_valid(request: TaskRequest) -> None:
-    """Raises InvalidInput for a thread that cannot be, and for a policy without a thread."""
-    if request.thread is not None:
-        require_token("thread", request.thread)
-    elif request.policy is not None and request.fork is None:
-        raise InvalidInput(f"policy {request.policy!r} says what to do in a busy thread: name the thread as well")
-
-
 def placed(record: RunRecord, policy: Policy | None = None) -> RunRecord:
     """The first record of a run that asks for its turn in its thread; a fork gets a thread with the run's own id."""
     if record.thread is None:

@@ -11,16 +11,9 @@ from msgspec.structs import replace
 
 from ...topics.errors import InvalidInput
 from ...topics.messages import AgentInfo, Priority, RunRecord, TaskRequest
+from ...topics.units import LONGEST_S
 
 DEADLINE, WAIT_TIMEOUT, PRIORITY = "Callboard-Deadline", "Callboard-Wait-Timeout", "Callboard-Priority"
-_LONGEST_S = 3660 * 86_400.0
-
-
-def require_valid(request: TaskRequest) -> None:
-    """Raises InvalidInput for a time that is none."""
-    for name, seconds in (("deadline_s", request.deadline_s), ("wait_timeout_s", request.wait_timeout_s)):
-        if seconds is not None and not 0 < seconds <= _LONGEST_S:  # also refuses nan
-            raise InvalidInput(f"{name} {seconds:g} is no limit: give more than 0 and at most {_LONGEST_S:.0f} seconds")
 
 
 def of_headers(request: TaskRequest, headers: Mapping[str, str]) -> TaskRequest:
@@ -83,4 +76,4 @@ def _first(asked: float | None, agents: float | None) -> float | None:
     """A limit of an agent comes from a registration, which anybody may have written."""
     if asked is not None:
         return asked
-    return agents if agents is not None and math.isfinite(agents) and 0 < agents <= _LONGEST_S else None
+    return agents if agents is not None and math.isfinite(agents) and 0 < agents <= LONGEST_S else None

@@ -61,7 +61,7 @@ def publish(
     run_at, turn = None if at is None else values.moment(at), values.policy(policy)
     terms = values.terms(deadline, wait_timeout, priority)
     output = Output(json)
-    name = run_id or (None if key else new_run_id())
+    name = new_run_id() if run_id is None and key is None else run_id
 
     async def work(session: Session) -> None:
         sequence = await session.submitter.publish(

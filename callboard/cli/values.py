@@ -13,10 +13,9 @@ import msgspec
 from ..topics.codec import why_not_json
 from ..topics.errors import InvalidInput
 from ..topics.messages import POLICIES, Policy, Priority
-from ..topics.units import now
+from ..topics.units import LONGEST_S, now
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)\Z")
-_LONGEST_S = 3660 * 86_400.0
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -89,8 +88,8 @@ def span(text: str) -> float:
         seconds = -1.0
     if not seconds >= 0:  # nor is nan
         raise InvalidInput(f"{text[:40]!r} is not a duration: write 30s, 5m, 2h, 1d, or seconds")
-    if seconds > _LONGEST_S:
-        raise InvalidInput(f"{text[:40]!r} is longer than ten years: give at most {_LONGEST_S / 86_400:.0f}d")
+    if seconds > LONGEST_S:
+        raise InvalidInput(f"{text[:40]!r} is longer than ten years: give at most {LONGEST_S / 86_400:.0f}d")
     return seconds
 
 

@@ -14,6 +14,7 @@ from callboard.actors.coordinator import placing, turns
 from callboard.actors.coordinator.effects import AskTurn, Dispatch, LeaveTurn, Timer, owed
 from callboard.actors.coordinator.run_commands import Cancel, Claim, Due, Redispatch, TakeTurn
 from callboard.actors.coordinator.transitions import decide
+from callboard.topics import tasks
 from callboard.topics.errors import InvalidInput
 from callboard.topics.messages import (
     NOTHING,
@@ -222,6 +223,6 @@ def test_without_a_thread_nothing_changes() -> None:
     assert placing.ensured(plain) is plain
     assert owed(plain) == (Dispatch("a", "r", 1),)
     with pytest.raises(InvalidInput):
-        placing.require_valid(TaskRequest(agent="a", policy="fork"))
+        tasks.require_valid(TaskRequest(agent="a", policy="fork"), 1000)
     with pytest.raises(InvalidInput):
         placing.of_header("somehow")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from callboard.topics.errors import (
     CallboardError,
     IdempotencyConflict,
     IllegalTransition,
+    InvalidInput,
     InvalidMessage,
     InvalidRunId,
     InvalidSubject,
@@ -185,6 +187,24 @@ async def test_what_cannot_be_a_subject_or_a_run_is_refused(submitter: Submitter
         await submitter.command("a b", "cancel")
     with pytest.raises(InvalidSubject):
         await submitter.command("a", "can.cel")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"key": ""}, {"key": "k" * 513}, {"run": "r", "key": "k"}, {"run": f"r~{'0' * 16}"}, {"deadline_s": 0.0},
+     {"deadline_s": float("nan")}, {"wait_timeout_s": -1.0}, {"run_at": float("inf")}, {"thread": "a b"},
+     {"run_at": datetime.fromisoformat("2030-01-01")}, {"policy": "reject"}, {"metadata": {"k": "x" * 40_000}}],
+)  # fmt: skip
+async def test_what_could_only_become_a_dead_letter_is_refused(
+    bus: Bus, submitter: Submitter, wrong: dict[str, Any]
+) -> None:
+    before = await bus.api(f"STREAM.INFO.{bus.subjects.inbox}")
+    with pytest.raises(InvalidInput):
+        await submitter.publish("review", b"1", **wrong)
+    after = await bus.api(f"STREAM.INFO.{bus.subjects.inbox}")
+    assert before is not None
+    assert after is not None
+    assert after["state"]["last_seq"] == before["state"]["last_seq"]
 
 
 # -- command ----------------------------------------------------------------------------------------------------------

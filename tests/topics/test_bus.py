@@ -20,6 +20,7 @@ from callboard.topics.errors import (
     InvalidInput,
     InvalidSubject,
     NoResponders,
+    PayloadTooLarge,
     StaleFence,
     StorageFull,
     Unavailable,
@@ -101,6 +102,11 @@ async def test_a_full_stream_is_told_and_nothing_is_dropped(settings: BrokerSett
         assert info["state"]["first_seq"] == 1
     finally:
         await bus.close()
+
+
+async def test_headers_that_the_broker_does_not_take_are_no_matter_of_room(bus: Bus) -> None:
+    with pytest.raises(PayloadTooLarge):
+        await bus.write(subject_of(bus, "r"), b"1", head_bytes({"K": "x" * 70_000}))
 
 
 async def test_store_repeats_while_no_stream_is_there(bus: Bus) -> None:
