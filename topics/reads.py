@@ -19,6 +19,8 @@ _BATCH = 500
 _BATCH_BYTES = 4 * 1024 * 1024
 _IDLE_S = 5.0
 _MANY = 500
+MAX_SEQUENCE = 2**63 - 1
+"""No stream comes to it; the broker refuses larger numbers as malformed, which is no answer to those who ask."""
 
 
 class Stored:
@@ -109,6 +111,8 @@ def _stored(message: dict[str, Any]) -> Stored:
 
 async def by_sequence(bus: Bus, stream: str, sequence: int) -> Stored | None:
     """The message with this sequence."""
+    if not 0 < sequence <= MAX_SEQUENCE:
+        return None
     message = await bus.request(f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode({"seq": sequence}), _IDLE_S)
     return _single(message, stream)
 
@@ -126,7 +130,7 @@ async def by_sequences(bus: Bus, stream: str, sequences: Collection[int]) -> dic
 
 async def leader_by_sequence(bus: Bus, stream: str, sequence: int) -> Stored | None:
     """The message with this sequence as the stream's leader knows it."""
-    if bus.replicas == 1:
+    if bus.replicas == 1 or not 0 < sequence <= MAX_SEQUENCE:
         return await by_sequence(bus, stream, sequence)
     answer = await bus.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence}, missing_ok=True)
     return None if answer is None else _stored(answer["message"])
@@ -178,6 +182,9 @@ async def read(
 
 async def page_after(bus: Bus, stream: str, subject: str, after: int, batch: int = _BATCH) -> tuple[list[Stored], int]:
     """One batch of messages after sequence `after`, and how many still follow it."""
+    after = max(after, 0)
+    if after >= MAX_SEQUENCE:
+        return [], 0
     body = {"seq": after + 1, "next_by_subj": subject, "batch": batch, "max_bytes": _BATCH_BYTES}
     return await _batch(bus, stream, body)
 

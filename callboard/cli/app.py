@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..topics.errors import CallboardError
+from ..topics.errors import CallboardError, InvalidInput
 from .console import note
 from .environment import Globals
 from .exits import BROKEN_PIPE, INTERRUPTED, exit_code
@@ -45,6 +45,12 @@ class RootGroup(TyperGroup):
             # What is buffered can go nowhere; without this the interpreter would try, and complain, at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(BROKEN_PIPE) from None
+        except OSError as error:
+            if not isinstance(error.filename, str | bytes | os.PathLike):
+                raise
+            unusable = InvalidInput(f"{os.fsdecode(error.filename)[:200]}: {error.strerror or error}")
+            report(unusable)
+            raise typer.Exit(exit_code(unusable)) from None
         return result
 
 

@@ -31,10 +31,13 @@ def check(
     repair: Annotated[bool, typer.Option("--repair", help="Publish what mends, and say whether it did.")] = False,
     wait: Annotated[
         float,
-        typer.Option("--wait", metavar="SECONDS", min=0, help="How long a live run may lack what it is owed."),
+        typer.Option(
+            "--wait", metavar="SECONDS", min=0, max=86_400, help="How long a live run may lack what it is owed."
+        ),
     ] = 3.0,
     pending: Annotated[
-        float, typer.Option("--pending", metavar="SECONDS", min=0, help="How long a task may wait in the INBOX.")
+        float,
+        typer.Option("--pending", metavar="SECONDS", min=0, max=86_400, help="How long a task may wait in the INBOX."),
     ] = 60.0,
     blobs: Annotated[bool, typer.Option("--blobs", help="Look for every blob in the object store too.")] = False,
     projection: Annotated[

@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from ...store.deadletters import DeadLetters
+from ...topics.reads import MAX_SEQUENCE
 from .. import models as out
 from .. import translate
 from ..desk import At, Desk
-from ..sse.position import MAX_SEQUENCE
 from ..strict import StrictRoute
 from .runs import Limit
 

@@ -22,7 +22,6 @@ from .. import models as out
 from .. import translate
 from ..desk import At, Desk, RunPath
 from ..errors import BadRequest, BodyTooLarge, InvalidRequest
-from ..sse.position import MAX_SEQUENCE
 from ..strict import StrictRoute, raw_field
 
 router = APIRouter(tags=["runs"], route_class=StrictRoute)
@@ -32,7 +31,7 @@ _JSON = json.JSONDecoder()
 Limit = Annotated[int, Query(ge=1, le=500, description="Rows of a page")]
 MinSequence = Annotated[
     int,
-    Query(ge=0, le=MAX_SEQUENCE, description="Wait (up to 5 s) until the read model has applied this stream sequence"),
+    Query(ge=0, le=reads.MAX_SEQUENCE, description="Wait (at most 5 s) until the read model has applied this sequence"),
 ]
 
 
@@ -227,7 +226,7 @@ async def cancel(
 async def steps(
     run: RunPath,
     desk: At,
-    after: Annotated[int, Query(ge=0, le=MAX_SEQUENCE, description="Continue after this stream sequence")] = 0,
+    after: Annotated[int, Query(ge=0, le=reads.MAX_SEQUENCE, description="Continue after this stream sequence")] = 0,
     limit: Limit = 500,
 ) -> out.StepPage:
     """Finished steps, children started, timers, in the order of the log. A page may exceed the limit by the entries of

@@ -11,12 +11,12 @@ from ...store.projection import RunFilter
 from ...store.threads import Threads
 from ...topics.errors import NotFound
 from ...topics.messages import ThreadMessage
+from ...topics.reads import MAX_SEQUENCE
 from ...topics.subjects import require_token
 from .. import models as out
 from .. import threaded, translate
 from ..desk import At, Desk
 from ..errors import ProjectionMissing
-from ..sse.position import MAX_SEQUENCE
 from ..strict import StrictRoute, raw_field
 from .runs import Limit, MinSequence, check_metadata
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
+from ...topics.reads import MAX_SEQUENCE
 from ..errors import InvalidRequest
 
 Position = tuple[int, int]
 """(stream sequence, entry). A message's last entry, or its only one, has `WHOLE`; earlier entries count from 1."""
 
 WHOLE = 1 << 40
-MAX_SEQUENCE = 2**63 - 1
 START: Position = (0, WHOLE)
 _ID = re.compile(r"(\d{1,19})(?:\.(\d{1,9}))?\Z", re.ASCII)
 

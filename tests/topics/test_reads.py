@@ -61,6 +61,16 @@ async def test_what_is_not_there_is_none(bus: Bus) -> None:
     assert await collect(bus, bus.subjects.log("none")) == []
 
 
+@pytest.mark.parametrize("number", [-1, 0, reads.MAX_SEQUENCE, 2**63, 2**64, 10**30])
+async def test_a_number_that_no_message_has_names_nothing(bus: Bus, number: int) -> None:
+    stream = bus.subjects.events
+    await bus.write(bus.subjects.event("r", "step"), b"1")
+    assert await reads.by_sequence(bus, stream, number) is None
+    assert await reads.leader_by_sequence(bus, stream, number) is None
+    page, follow = await reads.page_after(bus, stream, bus.subjects.log("r"), number)
+    assert (len(page), follow) == (1 if number <= 0 else 0, 0)
+
+
 async def test_a_stream_that_is_not_there_is_an_error(bus: Bus) -> None:
     with pytest.raises((NoResponders, Unavailable)):
         await reads.last(bus, "NOT_THERE", "x")
