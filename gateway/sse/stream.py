@@ -99,16 +99,16 @@ class EventStream(Response):
     def _over(self) -> bytes | None:
         end = self._hub.ending.at
         if end is not None and self._position >= (end, WHOLE):
-            return _end(end, b"true")
+            return self._end(end, b"true")
         if self._until is not None and self._position >= self._until:
-            return _end(self._position[0], b"false")
+            return self._end(self._position[0], b"false")
         return None
 
-
-def _end(sequence: int, ended: bytes) -> bytes:
-    """The last frame. Its id tells a browser that connects again by itself that it has seen all, also when the last
-    events were not of the kinds that it asked for."""
-    return b'id: %d\nevent: end\ndata: {"sequence":%d,"ended":%b}\n\n' % (sequence, sequence, ended)
+    def _end(self, sequence: int, ended: bytes) -> bytes:
+        """The last frame. A browser connects again by itself, with the last id: where the last events were perhaps not
+        of the kinds that it asked for, this frame has the id that says that it has seen all."""
+        seen = b"" if self._kinds is None else b"id: %d\n" % sequence
+        return b'%bevent: end\ndata: {"sequence":%d,"ended":%b}\n\n' % (seen, sequence, ended)
 
 
 async def _disconnected(receive: Receive) -> None:
