@@ -83,6 +83,8 @@ class Family:
         record = loaded.record
         if record.status is Status.CANCEL_REQUESTED:
             return record.undo == "due" or await self.cancel_below(record)
+        if record.terminal and named:
+            await self._pass_on(record)
         if record.status is Status.RUNNING and record.worker:
             for child in named:
                 notice = Command(run=run, verb="child", child=child)
@@ -97,6 +99,15 @@ class Family:
         if applied.verdict == "changed" and applied.loaded is not None:
             await self._settle(applied.loaded)
         return True
+
+    async def _pass_on(self, record: RunRecord) -> None:
+        """A child has outlived a run that has ended: whoever is above and ends with all below it has to hear of that."""
+        if record.parent is None or record.detached:
+            return
+        above = await self._ledger.load(record.parent)
+        if above is not None and (above.record.terminal or above.record.status is Status.CANCEL_REQUESTED):
+            word = Command(child=record.id)
+            await self._bus.store(self._bus.subjects.command(record.parent, "child"), encode(word))
 
     # -- cancel -------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +75,50 @@ async def test_an_agent_cancels_a_child_with_all_below_it_once(settings: BrokerS
         cancels = [one for one in await all_.steps(run) if one.name.startswith("cancel:")]
         assert len(cancels) == 3, "the second attempt remembers"
         assert executed["begun"] == 2
+
+
+@pytest.mark.parametrize("first", ["leaf", "children of the middle", "leaf's time"])
+async def test_a_tree_ends_when_the_last_of_it_ends_whoever_had_canceled_that(
+    settings: BrokerSettings, bus: Bus, first: str
+) -> None:
+    """The last one alive is two below the root, what is between has ended, and the word to end was not the root's."""
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    limit = timedelta(seconds=1) if first == "leaf's time" else None
+
+    @agent("stubborn", retries=ONCE, deadline=limit)
+    async def stubborn(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await let_go.wait()
+
+    @agent("middle")
+    async def middle(ctx: Context) -> None:
+        await ctx.call("stubborn")
+
+    @agent("root")
+    async def root(ctx: Context) -> None:
+        await ctx.call("middle")
+
+    async with company(settings, bus, [root, middle, stubborn], patience_s=0.05) as all_:
+        run = await all_.submit("root")
+        await begun.wait()
+        between = child_run_id(run, "0")
+        leaf = child_run_id(between, "0")
+        for one in (run, between):
+            await all_.reaches(one, Status.WAITING)
+        if first == "leaf":
+            await all_.submitter.cancel(leaf)
+        elif first == "children of the middle":
+            await all_.submitter.cancel(between, scope="children")
+        await all_.reaches(leaf, Status.CANCEL_REQUESTED)
+        _, alive = await all_.submitter.cancel(run)
+        assert leaf in {one.run for one in alive}
+        await all_.reaches(between, Status.CANCELED)
+        assert (await all_.record(run)).status is Status.CANCEL_REQUESTED
+        let_go.set()
+        assert (await all_.ended(run, 5)).status is Status.CANCELED
 
 
 async def test_a_run_that_cancels_itself_ends_there(settings: BrokerSettings, bus: Bus) -> None:
