@@ -103,7 +103,7 @@ def parks(record: RunRecord) -> bool:
         return False
     if record.successor is not None:
         return False
-    return record.error is None or record.error.code != FAILED_BY_HAND
+    return record.left or record.error is None or record.error.code != FAILED_BY_HAND
 
 
 def is_parents(record: RunRecord) -> bool:

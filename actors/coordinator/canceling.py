@@ -42,17 +42,18 @@ def decide(record: RunRecord, command: Cancel | CancelDeadline | Settled, now: d
 def cancel(record: RunRecord, command: Cancel, now: datetime) -> Decision:
     """Somebody wants the run to end."""
     if record.terminal:
-        return APPLIED if record.cancel is not None else REFUSED
+        return APPLIED if record.cancel is not None and not weaker(record.cancel, command.order) else REFUSED
     order, epoch = command.order, record.epoch + 1
-    reason = command.reason or record.reason or FINAL[order.action]
     if record.status is Status.CANCEL_REQUESTED:
-        return _again(record, order, now)
+        return _again(record, command, now)
+    reason = command.reason or (f"{FINAL[order.action]} with run {order.by}" if order.by else FINAL[order.action])
     begun = record.attempt > 0
     if record.status is Status.RUNNING or (begun and (order.scope == "tree" or not order.keeps)):
         check = "check" if record.status is not Status.RUNNING and not order.keeps else ""
         return following(
             record, now, Status.CANCEL_REQUESTED, epoch=epoch, cancel=order, reason=reason, waits=None, wake_at=None,
             unknown=None, interrupts=None, answers=None, hears=False, undo=check,
+            left=bool(record.unknown) and order.keeps,
         )  # fmt: skip
     return finished(record, now, FINAL[order.action], epoch=epoch, cancel=order, reason=reason)
 
@@ -62,9 +63,9 @@ def weaker(order: CancelOrder | None, other: CancelOrder) -> bool:
     return _ACTIONS.index((order or CancelOrder()).action) < _ACTIONS.index(other.action)
 
 
-def _again(record: RunRecord, order: CancelOrder, now: datetime) -> Decision:
+def _again(record: RunRecord, command: Cancel, now: datetime) -> Decision:
     """A second cancel widens the first and never narrows it."""
-    before = record.cancel or CancelOrder()
+    before, order = record.cancel or CancelOrder(), command.order
     joined = CancelOrder(
         action=max(before.action, order.action, key=_ACTIONS.index),
         scope="tree" if "tree" in (before.scope, order.scope) else before.scope,
@@ -73,8 +74,10 @@ def _again(record: RunRecord, order: CancelOrder, now: datetime) -> Decision:
     if joined == record.cancel:
         return APPLIED
     kept = before.keeps and not joined.keeps and record.worker is None
-    undo = "check" if kept and not record.undo else record.undo
-    return following(record, now, Status.CANCEL_REQUESTED, epoch=record.epoch + 1, cancel=joined, undo=undo)
+    undo, reason = "check" if kept and not record.undo else record.undo, command.reason or record.reason
+    return following(
+        record, now, Status.CANCEL_REQUESTED, epoch=record.epoch + 1, cancel=joined, undo=undo, reason=reason
+    )  # fmt: skip
 
 
 def handed_in(record: RunRecord, outcome: Outcome, now: datetime) -> Decision:

@@ -151,7 +151,7 @@ class Commands:
         by = require_run_id(command.by) if command.by else ""
         order = CancelOrder(action=command.action, scope=command.scope, by=by)
         if command.scope == "children":
-            return await self._cancel_children(command.run, order)
+            return await self._cancel_children(command, order)
         applied = await self.apply(command.run, Cancel(command.reason, order))
         record = _required(applied, command.run)
         if applied.verdict == "changed" or not record.terminal:
@@ -166,7 +166,7 @@ class Commands:
                 run=command.run,
                 status=str(record.status),
             )
-        await self._carrier.family.cancel_below(record, order)
+        await self._carrier.family.cancel_below(record, order, command.reason)
         return record
 
     async def _reconcile(self, command: Command) -> RunRecord | None:
@@ -197,12 +197,12 @@ class Commands:
             )
         return record
 
-    async def _cancel_children(self, run: str, order: CancelOrder) -> RunRecord:
-        loaded = await self._ledger.load(run)
+    async def _cancel_children(self, command: Command, order: CancelOrder) -> RunRecord:
+        loaded = await self._ledger.load(command.run)
         if loaded is None:
-            raise NotFound(f"there is no run {run}", run=run)
-        await self._carrier.family.cancel_below(loaded.record, order)
-        await self._carrier.family.look(run)  # it may have waited for them
+            raise NotFound(f"there is no run {command.run}", run=command.run)
+        await self._carrier.family.cancel_below(loaded.record, order, command.reason)
+        await self._carrier.family.look(command.run)  # it may have waited for them
         return loaded.record
 
     async def alive(self, command: Command, limit: int = 100) -> list[Alive]:

@@ -33,7 +33,10 @@ def following(record: RunRecord, now: datetime, status: Status, **changes: objec
 
 
 def finished(record: RunRecord, now: datetime, status: Status, **changes: object) -> Decision:
-    """The last record. Of answers that the code did not take it is only remembered that they were given."""
+    """The last record. Of answers that the code did not take it is only remembered that they were given; of effects
+    that nobody knows about, that there are such."""
+    if record.unknown:
+        changes = {"left": True} | changes
     if record.interrupts or record.answers:
         marks = [*(record.answered or ()), *(one.mark for one in record.answers or ())]
         changes = {"interrupts": None, "answers": None, "answered": marks or None} | changes

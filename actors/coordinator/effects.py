@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from ...store.attention import parks
+from ...store.attention import FAILED_BY_HAND, parks
 from ...topics.ids import is_run_id
 from ...topics.messages import Command, RunRecord, Status
 from .answering import agents_asked, next_due
@@ -228,6 +228,14 @@ def _owed_at_the_end(record: RunRecord) -> tuple[Effect, ...]:
         found.append(Park(record))
     if record.successor is not None:
         found.append(StartAnew(record))
-    if record.deadline_at is not None or record.wait_timeout_s is not None:
+    if _may_have_timers(record):
         found.append(DropTimers(record.id))
     return tuple(found)
+
+
+def _may_have_timers(record: RunRecord) -> bool:
+    """Whether it was to end by a clock, or has ended before what it waited for: by somebody's word, or a person's
+    answer. A clock that has come has no timer any more."""
+    by_hand = record.error is not None and record.error.code == FAILED_BY_HAND
+    timed = record.deadline_at is not None or record.wait_timeout_s is not None
+    return timed or by_hand or record.cancel is not None or record.answered is not None

@@ -17,7 +17,7 @@ from ...topics.bus import Bus
 from ...topics.errors import CallboardError, Unavailable
 from ...topics.ids import root_of
 from ...topics.messages import ASKING, CancelOrder, Command, RunRecord, Status, encode
-from .canceling import weaker
+from .canceling import FINAL, weaker
 from .ledger import Ledger
 from .run_commands import Cancel, Settled, Wake
 
@@ -101,7 +101,7 @@ class Family:
         return True
 
     async def _pass_on(self, record: RunRecord) -> None:
-        """A child has outlived a run that has ended: whoever is above and ends with all below it has to hear of that."""
+        """A child has outlived a run that has ended: whoever is above, and ends with all below it, hears of it."""
         if record.parent is None or record.detached:
             return
         above = await self._ledger.load(record.parent)
@@ -138,18 +138,22 @@ class Family:
     async def _tree(self, root: str) -> dict[str, RunRecord]:
         return {record.id: record for record in await self._log.newest_tree(root)}
 
-    async def cancel_below(self, record: RunRecord, order: CancelOrder | None = None) -> bool:
+    async def cancel_below(
+        self, record: RunRecord, order: CancelOrder | None = None, reason: str | None = None
+    ) -> bool:
         """Gives each live descendant its cancel, and ends the run once all have ended. Safe to do again.
 
-        `order`: of a run that itself goes on, or has ended before. False: a replica that may be late is to be asked
-        again."""
+        `order`, `reason`: of a run that itself goes on, or has ended before. False: a replica that may be late is to be
+        asked again."""
         wanted = order or record.cancel or CancelOrder()
         deep = order is not None or wanted.scope == "tree"
         alive = [one for one in await self.below(record.id, record.rev) if not one.terminal] if deep else []
         mine = CancelOrder(action=wanted.passed_on, scope="run", by=record.id)
         unordered = [one for one in alive if one.status is not Status.CANCEL_REQUESTED or weaker(one.cancel, mine)]
+        if order is None and record.reason not in FINAL.values():
+            reason = record.reason
         gate = asyncio.Semaphore(_AT_ONCE)
-        ended = await asyncio.gather(*(self._order(one.id, mine, record.reason, gate) for one in unordered))
+        ended = await asyncio.gather(*(self._order(one.id, mine, reason, gate) for one in unordered))
         if len(alive) > sum(ended):
             return self._bus.replicas == 1
         if order is None and record.worker is None:

@@ -217,16 +217,15 @@ class ThreadTurns:
     async def _replace(self, thread: str, order: ThreadHead) -> None:
         """Cancels who is replaced. Again and again, until they have left."""
         for entry, how, by in turns.doomed(order):
-            applied = await self._ledger.apply(
-                entry.run, Cancel(f"run {by.run} takes its place in thread {thread}", how)
-            )
+            why = f"run {by.run} takes its place in thread {thread}"
+            applied = await self._ledger.apply(entry.run, Cancel(why, how))
             if applied.loaded is None:
                 continue
             record = applied.loaded.record
             if not record.terminal or applied.verdict == "changed" or entry != order.active:
                 await self._settle(applied.loaded)
             elif record.attempt:  # it has ended already: what it left behind is in the way
-                await self._family.cancel_below(record, how)
+                await self._family.cancel_below(record, how, why)
 
     async def _finished(self, thread: str, record: RunRecord, active: bool) -> bool:
         """Sees to what has to be there before the next run begins. False while something of the run still lives."""

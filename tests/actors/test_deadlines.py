@@ -21,7 +21,7 @@ from callboard.topics.bus import Bus
 from callboard.topics.client import head_bytes
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import IdempotencyConflict, InvalidInput
-from callboard.topics.messages import CancelOrder, RunRecord, Status
+from callboard.topics.messages import Answered, CancelOrder, RunRecord, Status
 from tests.actors.company import company, eventually
 from tests.actors.test_transitions import NOW, queued, running
 
@@ -125,7 +125,8 @@ def test_timers_stand_before_the_work_message_and_cost_nothing_without_a_limit()
 def test_a_run_that_ends_drops_its_timers_if_it_may_have_any() -> None:
     ended = msgspec.structs.replace(queued(), status=Status.COMPLETED)
     assert owed(ended) == ()
-    for more in ({"deadline_at": TO_COME}, {"wait_timeout_s": 5.0}):
+    answered = [Answered(id="q", digest="d")]
+    for more in ({"deadline_at": TO_COME}, {"wait_timeout_s": 5.0}, {"cancel": CancelOrder()}, {"answered": answered}):
         assert owed(msgspec.structs.replace(ended, **more)) == (DropTimers("r1"),)
 
 

@@ -26,6 +26,7 @@ from callboard.actors.coordinator.run_commands import (
     Claim,
     Due,
     End,
+    Fail,
     Lost,
     Reconcile,
     Redispatch,
@@ -232,6 +233,37 @@ def test_cancel_of_a_run_that_no_worker_holds_ends_it_at_once() -> None:
     asleep = running(status=Status.WAITING, worker=None, waits=[["c"]])
     kept = changed(asleep, Cancel(order=CancelOrder(action="interrupt")))
     assert kept.status is Status.INTERRUPTED, "nothing is undone: there is nothing to look for"
+
+
+def test_the_reason_of_a_canceled_run_is_why_it_was_canceled() -> None:
+    """Never what it waited for at that moment."""
+    asleep = running(status=Status.WAITING, worker=None, waits=[["c"]], reason="waits for child run c")
+    interrupt = CancelOrder(action="interrupt")
+    assert changed(asleep, Cancel(order=interrupt)).reason == "interrupted"
+    assert changed(asleep, Cancel(order=msgspec.structs.replace(interrupt, by="R"))).reason == "interrupted with run R"
+    assert changed(asleep, Cancel("enough", interrupt)).reason == "enough"
+    stronger = Cancel("all of it", CancelOrder("rollback"))
+    assert changed(changed(running(), Cancel("enough", interrupt)), stronger).reason == "all of it"
+
+
+def test_an_end_cannot_be_undone_by_a_later_word() -> None:
+    """Nothing is promised that does not come: a rollback of what was interrupted is refused, the same again is not."""
+    kept = changed(running(status=Status.WAITING, worker=None), Cancel(order=CancelOrder(action="interrupt")))
+    assert refused(kept, Cancel(order=CancelOrder(action="interrupt"))) == "applied"
+    assert refused(kept, Cancel(order=CancelOrder(action="rollback"))) == "refused"
+
+
+@pytest.mark.parametrize("word", [Cancel(order=CancelOrder("interrupt", "tree")), Fail()])
+def test_what_nobody_knows_about_an_effect_stays_to_be_seen(word: Cancel | Fail) -> None:
+    """However a run ends that waited for a word on it."""
+    unknown = [UnknownEffect(at="0", name="charge", key="k", attempt=1, n=1)]
+    asks = running(status=Status.INPUT_REQUIRED, worker=None, unknown=unknown)
+    ended = changed(asks, word)
+    if not ended.terminal:
+        ended = changed(ended, Settled(1))
+    assert ended.terminal
+    assert ended.left
+    assert Park(ended) in owed(ended)
 
 
 def test_cancel_of_a_running_run_asks_its_worker_and_sets_a_deadline() -> None:

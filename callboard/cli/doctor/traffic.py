@@ -186,6 +186,11 @@ async def _still(bus: Bus, record: RunRecord) -> Check | None:
         return problem(
             name, f"{since}, its timer is overdue", "a projector has such runs looked at: callboard projector"
         )
+    if record.worker is None:  # it is being canceled
+        waits = (
+            f"a worker of {record.agent}, to undo its effects" if record.undo == "due" else "the end of all below it"
+        )
+        return note(name, f"{since}, waits for {waits}", f"callboard runs tree {record.id}")
     try:
         await bus.request(f"{bus.subjects.worker}.{record.worker}", b"", 1.0)
     except NoResponders:
