@@ -40,6 +40,7 @@ from .run_commands import (
 log = logging.getLogger(__name__)
 
 _OVERDUE = timedelta(seconds=5)
+_REASON_CHARS, _NAME_CHARS = 4000, 255
 
 
 class StillWaiting(Unavailable):
@@ -88,13 +89,15 @@ class Commands:
         self._verbs[verb] = handler
 
     async def execute(self, command: Command) -> RunRecord | None:
-        """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, InvalidRunId,
-        NotFound, IllegalTransition."""
+        """Carries a command out; gives the run after it. Raises InvalidMessage for an unknown verb, InvalidInput for
+        texts that are too long, InvalidRunId, NotFound, IllegalTransition."""
         require_run_id(command.run)
         handler = self._verbs.get(command.verb)
         if handler is None:
             known = ", ".join(sorted(self._verbs))
             raise InvalidMessage(f"unknown verb {command.verb[:80]!r}; known are {known}", verb=command.verb[:80])
+        _require_short("reason", command.reason or "", _REASON_CHARS)
+        _require_short("name of who does it (by)", command.by, _NAME_CHARS)
         return await handler(command)
 
     async def apply(self, run: str, command: RunCommand) -> Applied:
@@ -301,6 +304,12 @@ class Commands:
             await self.lost(record.id, record.worker, record.attempt)
         except Unavailable:
             log.info("worker %s of run %s does not answer; its lease decides", record.worker, record.id)
+
+
+def _require_short(what: str, text: str, most: int) -> None:
+    """What a record takes over has a bound: one that no message could hold could never change again."""
+    if len(text) > most:
+        raise InvalidInput(f"the {what} has {len(text)} characters, at most {most} are allowed")
 
 
 def _required(applied: Applied, run: str) -> RunRecord:

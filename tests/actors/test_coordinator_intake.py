@@ -343,6 +343,21 @@ async def test_garbage_on_every_subject(settings: BrokerSettings, bus: Bus) -> N
         assert {"task", "command", "work"} <= kinds
 
 
+async def test_a_text_that_is_too_long_for_a_record_is_refused(settings: BrokerSettings, bus: Bus) -> None:
+    """At once and by name, whatever the verb; it would have been taken, and the answer would not have fitted."""
+    async with company(settings, bus) as all_:
+        run = await all_.submit("nobody")
+        before = await all_.record(run)
+        for verb in ("cancel", "fail", "say", "wake"):
+            for more in ({"reason": "x" * 1_000_000}, {"by": "x" * 300}):
+                asked = encode({"run": run, "verb": verb} | more)
+                answer = await bus.request(f"{bus.subjects.rpc}.command", asked, timeout_s=5)
+                error = msgspec.json.decode(answer.data)["error"]
+                assert error["code"] == "invalid_input"
+                assert "characters" in error["message"]
+        assert (await all_.record(run)).rev == before.rev
+
+
 @pytest.mark.parametrize("durable", [True, False])
 async def test_whatever_stands_in_a_command(settings: BrokerSettings, bus: Bus, durable: bool) -> None:
     """No text of a command gets into the protocol: connections stay up, no command comes for ever."""
