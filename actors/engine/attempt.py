@@ -93,7 +93,8 @@ class Attempt:
             return
         if self._undoing and why != "released":
             return  # what is canceled already
-        self._unknown, self._asked = list(self._hold.unknown), list(self._hold.asked)
+        self._unknown = self._hold.questions(room=self._bus.inline_limit)
+        self._asked = list(self._hold.asked)
         self._hears = self._hold.hearing > 0
         self._waits, self._wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
         if self._parts is not None:

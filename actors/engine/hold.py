@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
-from ...topics.messages import Interrupt, UnknownEffect
+from msgspec.structs import replace
+
+from ...topics.messages import ErrorInfo, Interrupt, UnknownEffect, encode
 
 _RECHECK_S = 0.05
+_SHORT_CHARS = 300
 _QUESTION_S = 0.05
 """A person takes longer than any patience: a run that needs one is let go of at once."""
 
@@ -177,6 +180,18 @@ class Hold:
                 break
         return found
 
+    def questions(self, room: int) -> list[UnknownEffect]:
+        """The effects that a person is asked about, without the traces of their errors: the first ones, as many as have
+        room in so many bytes, and one at least. The run asks for the others once it has been told of these."""
+        found: list[UnknownEffect] = []
+        for one in self.unknown:
+            asked = replace(one, error=one.error and _in_short(one.error))
+            room -= len(encode(asked))
+            if found and room < 0:
+                break
+            found.append(asked)
+        return found
+
     @property
     def wake_at(self) -> datetime | None:
         """The next moment that is waited for."""
@@ -231,3 +246,7 @@ class Hold:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _in_short(error: ErrorInfo) -> ErrorInfo:
+    return replace(error, message=error.message[:_SHORT_CHARS], traceback=None, details=None)

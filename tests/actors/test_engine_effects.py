@@ -598,3 +598,29 @@ async def test_a_word_on_an_effect_travels_as_a_durable_command_too(settings: Br
         await bus.store(bus.subjects.command(run, "reconcile"), body)
         assert result_of(await all_.ended(run)) == "by hand"
         assert msgspec.json.decode(body, type=Command).happened
+
+
+async def test_a_person_is_asked_about_any_number_of_effects(settings: BrokerSettings, bus: Bus) -> None:
+    """As many at a time as have room in a record, until all are told of; none is called again."""
+    many = 300
+
+    def fails(n: int) -> int:
+        LEDGER.append(f"+{n}")
+        raise ConnectionError(f"{n}" + "y" * 1990)
+
+    @agent("many")
+    async def buys_many(ctx: Context) -> int:
+        return len(await asyncio.gather(*(ctx.effect(f"pay{n}", fails, n) for n in range(many))))
+
+    async with company(settings, bus, [buys_many]) as all_:
+        run, told = await all_.submit("many"), set[str]()
+        while len(told) < many:
+            record = await all_.reaches(run, Status.INPUT_REQUIRED)
+            asked = [one.at for one in record.unknown or ()]
+            assert asked
+            assert told.isdisjoint(asked)
+            told.update(asked)
+            for at in asked:
+                await decide(all_, run, at, True, 1)
+        assert result_of(await all_.ended(run)) == many
+        assert len(LEDGER) == many
