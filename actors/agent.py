@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +39,7 @@ class Retryable(CallboardError):
     retryable: ClassVar[bool] = True
 
 
+MOST_ATTEMPTS = 1_000_000
 TRANSIENT: tuple[type[BaseException], ...] = (OSError, TimeoutError)
 """What is repeated when the author says nothing: the network, the disk, a limit of time."""
 
@@ -60,8 +63,10 @@ class Retry:
     """Errors that are not repeated although `on` names them."""
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or not self.factor >= 1 or not 0 <= self.jitter <= 1:  # "not" refuses nan as well
-            raise InvalidInput(f"{self}: max_attempts and factor are at least 1, jitter is 0 to 1")
+        if not 1 <= self.max_attempts <= MOST_ATTEMPTS or not isinstance(self.max_attempts, int):
+            raise InvalidInput(f"{self}: max_attempts is a whole number of 1 to {MOST_ATTEMPTS}")
+        if not 1 <= self.factor < math.inf or not 0 <= self.jitter <= 1:  # "not" refuses nan as well
+            raise InvalidInput(f"{self}: factor is at least 1, and finite, jitter is 0 to 1")
         if self.initial < timedelta(0) or self.maximum < timedelta(0):
             raise InvalidInput(f"{self}: delays cannot be negative")
 
@@ -74,6 +79,10 @@ class Retry:
         if isinstance(error, CallboardError) and not isinstance(error, self._own()):
             return error.retryable
         return isinstance(error, self.on)
+
+    def pause_s(self, tries: int) -> float:
+        """Seconds before the try that follows so many."""
+        return self.policy().delay_s(tries, random.random())
 
     def _own(self) -> tuple[type[BaseException], ...]:
         """Of `on` what means Callboard's own errors, which otherwise say themselves whether a retry helps."""

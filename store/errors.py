@@ -10,6 +10,7 @@ StoreError               what is durable is not as it should be
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ..topics.errors import CallboardError, InvalidInput, NotFound, error_from_code
-from ..topics.messages import ErrorInfo
+from ..topics.messages import ErrorInfo, encode
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -73,18 +74,40 @@ def naming(what: str, run: str) -> Iterator[None]:
 
 
 def info_of(error: BaseException) -> ErrorInfo:
-    """The error as data. An error that is not Callboard's own gets the code `error` and its class as `type`."""
+    """The error as data, whatever it is: it can be sent, and nothing is raised here. An error that is not Callboard's
+    own gets the code `error` and its class as `type`."""
     kind = type(error)
-    name = f"{kind.__module__}.{kind.__qualname__}"
+    name = sendable(f"{kind.__module__}.{kind.__qualname__}")
     if not isinstance(error, CallboardError):
-        return ErrorInfo(code=CallboardError.code, message=str(error) or kind.__name__, type=name)
+        return ErrorInfo(code=CallboardError.code, message=text_of(error) or kind.__name__, type=name)
     return ErrorInfo(
         code=error.code,
-        message=error.message,
+        message=text_of(error.__dict__.get("message", "")) or kind.__name__,
         type=name,
         retryable=error.retryable,
-        details=_plain(error.facts) or None,
+        details=_plain(error.__dict__.get("facts") or {}) or None,
     )
+
+
+def trace_of(error: BaseException, chars: int) -> str:
+    """The end of the error's traceback, as text that can be sent; empty if it cannot be made."""
+    try:
+        return sendable("".join(traceback.format_exception(error))[-chars:])
+    except Exception as failed:  # noqa: BLE001  # the author's `__str__`, `__notes__`, …
+        return f"the traceback cannot be made: {type(failed).__name__}"
+
+
+def sendable(text: str) -> str:
+    """The text, with lone surrogates, as stand in names of files that are not UTF-8, written out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def text_of(said: Any) -> str:
+    """What an error, or any value of the author's, says of itself, as text that can be sent."""
+    try:
+        return sendable(str(said))
+    except Exception as failed:  # noqa: BLE001  # the author's `__str__`
+        return f"a {type(said).__name__} whose text cannot be made ({type(failed).__name__})"
 
 
 def error_of(info: ErrorInfo) -> CallboardError:
@@ -94,13 +117,13 @@ def error_of(info: ErrorInfo) -> CallboardError:
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The facts that JSON can carry; others as text."""
-    return {name: _carried(value) for name, value in facts.items()}
+    return {sendable(name): _carried(value) for name, value in facts.items()}
 
 
 def _carried(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return value
     try:
-        return msgspec.to_builtins(value)
-    except (TypeError, ValueError):
-        return str(value)
+        plain = value if isinstance(value, _PLAIN) else msgspec.to_builtins(value)
+        encode(plain)
+    except Exception:  # noqa: BLE001  # the author's value: whatever keeps JSON from carrying it, it is told as text
+        return text_of(value)
+    return plain

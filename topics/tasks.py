@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from .errors import InvalidInput
 from .ids import require_run_id
@@ -31,8 +32,13 @@ def require_valid(request: TaskRequest, metadata_limit: int) -> None:
         require_token("thread", request.thread)
     elif request.policy is not None and request.fork is None:
         raise InvalidInput(f"policy {request.policy!r} says what to do in a busy thread: name the thread as well")
-    if request.metadata and len(encode(request.metadata)) > metadata_limit:
-        raise InvalidInput(f"metadata is above {metadata_limit} bytes: put large values into the input")
+    require_metadata(request.metadata, metadata_limit)
+
+
+def require_metadata(metadata: dict[str, Any] | None, limit: int) -> None:
+    """Raises InvalidInput for metadata of more than `limit` bytes, which would make a record that cannot change."""
+    if metadata and len(encode(metadata)) > limit:
+        raise InvalidInput(f"metadata is above {limit} bytes: put large values into the input")
 
 
 def _require_name(run: str | None, key: str | None) -> None:

@@ -267,6 +267,7 @@ class Intake:
         require_token("agent", child.agent)
         if not is_run_id(child.run) or root_of(child.run) != parent.root:
             raise InvalidInput(f"{child.run!r} is no child id below {parent.root}", run=child.run)
+        tasks.require_metadata(child.metadata, self._bus.inline_limit)
         return first_record.of_child(parent, child, self._routing.agent(child.agent), now)
 
 

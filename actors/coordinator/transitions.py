@@ -47,9 +47,7 @@ from .run_commands import (
     Wake,
 )
 
-__all__ = ["LEGAL", "MAX_LOSSES", "Decision", "decide", "retry_delay_s"]
-
-_LONGEST_DELAY_S = 366 * 86_400.0
+__all__ = ["LEGAL", "MAX_LOSSES", "Decision", "decide"]
 
 _STOPPED = frozenset(
     {Status.CANCEL_REQUESTED, Status.CANCELED, Status.INTERRUPTED, Status.ROLLED_BACK, Status.TIMED_OUT}
@@ -275,18 +273,6 @@ def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:3])}{more}"
 
 
-def retry_delay_s(policy: RetryPolicy, failures: int, jitter: float) -> float:
-    """Seconds before the attempt after the `failures`-th failure: exponential, capped, the last part random.
-
-    Of 0 to a year, whatever the policy says: it comes from a registration that anybody may have written."""
-    try:
-        full = min(policy.maximum, policy.initial * policy.factor ** min(failures - 1, 64))
-    except OverflowError:
-        full = policy.maximum
-    delay = min(full, _LONGEST_DELAY_S) * (1 - min(1.0, max(0.0, policy.jitter)) * jitter)
-    return delay if delay > 0 else 0.0  # also for what is not a number
-
-
 def _fail(record: RunRecord, end: End, now: datetime) -> Decision:
     outcome, policy = end.outcome, record.retry or RetryPolicy()
     failures = record.failures + 1
@@ -298,7 +284,7 @@ def _fail(record: RunRecord, end: End, now: datetime) -> Decision:
         return finished(
             record, now, status, failures=failures, error=error, steps=outcome.steps, reason=reason, successor=successor
         )
-    delay = retry_delay_s(policy, failures, end.jitter)
+    delay = policy.delay_s(failures, end.jitter)
     return following(
         record,
         now,

@@ -48,7 +48,7 @@ class Caller:
     ) -> Any:
         """Calls it once."""
         try:
-            if not timeout:
+            if timeout is None:
                 return await self._called(name, fn, args, kwargs)
             return await self._in_time(timeout, name, fn, args, kwargs)
         except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all runs of this process

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 import msgspec
 
 from ...store.log import EventLog
-from ...topics import crash
+from ...topics import codec, crash
 from ...topics.bus import Bus
 from ...topics.errors import CallboardError, InvalidInput, NoResponders, StaleFence, Unavailable, error_from_code
 from ...topics.ids import root_of
@@ -56,8 +56,30 @@ class ChildOptions(TypedDict, total=False):
     policy: Policy | None
 
 
-def require_valid(options: ChildOptions, parent: RunRecord, detached: bool) -> None:
-    """Raises InvalidInput for a thread or a policy that a child of this run cannot have."""
+_OPTIONS = sorted(ChildOptions.__annotations__)
+
+
+def checked(options: ChildOptions, parent: RunRecord, detached: bool, metadata_limit: int) -> ChildOptions:
+    """The options as they travel. Raises InvalidInput for what a child of this run cannot have, EncodeError for
+    metadata that JSON cannot carry: before anybody knows of the child. `metadata_limit`: in bytes."""
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        raise InvalidInput(f"a child has no option {unknown[0]!r}: it has {', '.join(_OPTIONS)}")
+    if not isinstance(detached, bool):
+        raise InvalidInput(f"detached is True or False, not {detached!r:.80}")
+    _require_place(options, parent, detached)
+    metadata = options.get("metadata")
+    if metadata is None:
+        return options
+    data = codec.encode(metadata)
+    if not data.startswith(b"{"):
+        raise InvalidInput(f"the metadata of a child is an object, not {type(metadata).__name__}")
+    if len(data) > metadata_limit:
+        raise InvalidInput(f"metadata is above {metadata_limit} bytes: put large values into the input")
+    return {**options, "metadata": msgspec.json.decode(data)}
+
+
+def _require_place(options: ChildOptions, parent: RunRecord, detached: bool) -> None:
     thread, policy = options.get("thread"), options.get("policy")
     if thread is not None:
         require_token("thread", thread)
@@ -117,7 +139,7 @@ class Children:
         self._bus, self._log, self._record, self._hold, self._lost = bus, event_log, record, hold, lost
         self._ended: dict[str, ChildState] = {}
         self._waiting: dict[str, asyncio.Future[ChildState]] = {}
-        self._to_start: list[tuple[ChildRequest, asyncio.Future[ChildState]]] = []
+        self._to_start: list[tuple[ChildRequest, int, asyncio.Future[ChildState]]] = []
         self._starter: asyncio.Task[None] | None = None
         self._looker: asyncio.Task[None] | None = None
         self._told = asyncio.Event()
@@ -128,8 +150,9 @@ class Children:
         returns.
 
         Raises StaleFence when the attempt does not own its run any more, InvalidInput for a bad agent name."""
+        size = len(encode(request))
         future: asyncio.Future[ChildState] = asyncio.get_running_loop().create_future()
-        self._to_start.append((request, future))
+        self._to_start.append((request, size, future))
         if self._starter is None:
             self._starter = apart(self._start_all())
         with self._hold.working():  # suspended now, the run would wake before all of its children are started
@@ -181,7 +204,7 @@ class Children:
         if self._starter is None and self._looker is None:
             return
         unasked, self._to_start = self._to_start, []
-        for future in [*self._waiting.values(), *(future for _, future in unasked)]:
+        for future in [*self._waiting.values(), *(future for _, _, future in unasked)]:
             future.cancel()
         if self._starter is not None:
             await asyncio.wait((self._starter,), timeout=_LAST_ANSWER_S)
@@ -193,34 +216,39 @@ class Children:
     # -- start --------------------------------------------------------------------------------------------------
 
     async def _start_all(self) -> None:
-        await asyncio.sleep(0)  # those asked for in this turn of the loop travel together
-        while self._to_start:
-            batch = self._take()
-            try:
-                states = await self._ask([request for request, _ in batch])
-            except CallboardError as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                if isinstance(error, StaleFence):
-                    self._refused("child")
-                    self._lost(error)
-                continue
-            for (_, future), state in zip(batch, states, strict=True):
-                if not future.done():
-                    future.set_result(state)
-        self._starter = None
+        try:
+            await asyncio.sleep(0)  # those asked for in this turn of the loop travel together
+            while self._to_start:
+                await self._start_some(*self._take())
+        finally:
+            self._starter = None
 
-    def _take(self) -> list[tuple[ChildRequest, asyncio.Future[ChildState]]]:
+    async def _start_some(self, requests: list[ChildRequest], futures: list[asyncio.Future[ChildState]]) -> None:
+        try:
+            states = await self._ask(requests)
+            found = dict(zip(futures, states, strict=True))
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait are told
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+            if isinstance(error, StaleFence):
+                self._refused("child")
+                self._lost(error)
+            return
+        for future, state in found.items():
+            if not future.done():
+                future.set_result(state)
+
+    def _take(self) -> tuple[list[ChildRequest], list[asyncio.Future[ChildState]]]:
         room = int(self._bus.max_payload * 0.8)
         count = 0
-        for request, _ in self._to_start[:_MANY]:
-            room -= len(encode(request)) + 1
+        for _, size, _ in self._to_start[:_MANY]:
+            room -= size + 1
             if room < 0 and count:
                 break
             count += 1
         batch, self._to_start = self._to_start[:count], self._to_start[count:]
-        return batch
+        return [request for request, _, _ in batch], [future for _, _, future in batch]
 
     async def _ask(self, requests: list[ChildRequest]) -> list[ChildState]:
         record, pause, again = self._record, _PAUSE_S, False

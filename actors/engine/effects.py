@@ -23,7 +23,7 @@ import msgspec
 
 from ...store.blobs import Blobs
 from ...store.effects import Effect
-from ...store.errors import naming
+from ...store.errors import naming, text_of
 from ...store.journal import Journal
 from ...topics import codec, crash
 from ...topics.errors import InvalidInput
@@ -196,7 +196,9 @@ class EffectCalls:
             result = None
             try:
                 result = await self._call(call.name, call.fn, call.args, call.keyed())
-            except Exception as raised:  # noqa: BLE001  # told to the code that asked for the effect
+            except asyncio.CancelledError:
+                raise
+            except BaseException as raised:  # noqa: BLE001  # told to the code that asked for the effect
                 error = raised
             crash.point("worker.before-effect-settle")
             ms = round((time.perf_counter() - began) * 1000, 3)
@@ -258,7 +260,7 @@ class EffectCalls:
             "run %s: it is not known whether effect %r (%s) happened: %s",
             self._record.id, call.name, effect.at, verdict.why,
         )  # fmt: skip
-        why = str(verdict.why)[:_WHY_CHARS] if call.reconcile is not None else ""
+        why = text_of(verdict.why)[:_WHY_CHARS] if call.reconcile is not None else ""
         with self._hold.for_person(msgspec.structs.replace(effect.question, why=why)):
             return await asyncio.get_running_loop().create_future()
 

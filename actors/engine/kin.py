@@ -16,7 +16,7 @@ from ...topics.errors import IllegalTransition, InvalidInput, NotFound
 from ...topics.ids import child_run_id, require_run_id
 from ...topics.messages import ChildRequest, ChildState, Payload, Status, Step
 from ..agent import Agent
-from .children import ChildCall, ChildOptions, require_valid
+from .children import ChildCall, ChildOptions, checked
 from .errors import ChildFailed
 from .hold import Group
 from .stepping import Stepping
@@ -99,16 +99,16 @@ class Kin(Stepping):
         parts = self._parts
         parts.check()
         await parts.tenure.confirm()
-        require_valid(options, parts.record, detached)
+        options = checked(options, parts.record, detached, parts.bus.inline_limit)
         run, title = child_run_id(parts.record.id, place), f"call:{agent}"
         known = parts.steps.recorded(place, title, "child")
         before = known.child if known is not None and known.child != run else None
-        if known is None:
-            self._note_child(place, title, run)
         value = await parts.blobs.payload(data)
         request = ChildRequest(
             run=run, agent=agent, input=value, detached=detached, trace=trace.traceparent(), retry_of=before, **options
         )
+        if known is None:
+            self._note_child(place, title, run)
         state = await parts.children.start(request)
         if before is not None and state.run == run:  # not the result of the run that is retried, but a retry of it
             self._note_child(place, title, run)

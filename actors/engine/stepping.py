@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeVar, overload
 
 from ...topics import trace
+from ...topics.errors import InvalidInput
 from ..agent import Retry
 from .dialogue import Dialogue
 from .isolation import Isolated
@@ -69,6 +70,10 @@ class Stepping(Dialogue):
         the function's end and its journal entry executes it again (at least once). Raises StepFailed with the
         function's error, after `retries`; StepTimeout as its cause; EncodeError as its cause when the result
         cannot be carried."""
+        if isolate not in (None, "process"):
+            raise InvalidInput(f"isolate is 'process' or None, not {isolate!r:.80}")
+        if timeout is not None and timeout <= timedelta(0):
+            raise InvalidInput(f"the timeout of a step is more than 0, not {timeout}")
         call = StepCall(
             place=self._place(),
             name=name or getattr(fn, "__name__", None) or type(fn).__name__,

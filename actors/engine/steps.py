@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import random
 import time
-import traceback
 import typing
 import weakref
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...store.blobs import Blobs
-from ...store.errors import info_of, naming
+from ...store.errors import info_of, naming, trace_of
 from ...store.journal import Journal
 from ...topics import codec, crash
 from ...topics.errors import CallboardError
@@ -95,23 +93,32 @@ class Due(NamedTuple):
 
 def fatal_places(error: BaseException | None) -> list[str]:
     """The steps whose failure this error is, or was raised from."""
-    if error is None:
-        return []
-    if isinstance(error, StepFailed):
-        return [error.place] if error.place else []
-    if isinstance(error, BaseExceptionGroup):
-        return [place for one in error.exceptions for place in fatal_places(one)]
-    return fatal_places(error.__cause__ or (None if error.__suppress_context__ else error.__context__))
+    found: list[str] = []
+    seen, left = set[int](), [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:  # causes may go round in a circle
+            continue
+        seen.add(id(one))
+        if isinstance(one, StepFailed):
+            found += [one.place] if one.place else []
+        elif isinstance(one, BaseExceptionGroup):
+            left += reversed(one.exceptions)
+        else:
+            left.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
+    return found
 
 
 def ended_by(error: BaseException, attempt: int, covers: Callable[[BaseException], bool]) -> ErrorInfo:
     """What the attempt says that ended with this error. `covers`: whether it is worth another one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    text = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
+    text = trace_of(error, _TRACE_CHARS)
     info = failure(error, text)
     cause = error
-    while isinstance(cause, StepFailed) and cause.__cause__ is not None:
+    for _ in range(_PLACES):
+        if not isinstance(cause, StepFailed) or cause.__cause__ is None:
+            break
         cause = cause.__cause__
     details, places = dict(info.details or {}), fatal_places(error)
     if places:
@@ -213,10 +220,7 @@ class Steps:
             except Exception as error:
                 if tries >= retries.max_attempts or not retries.covers(error):
                     raise
-                full = min(
-                    retries.maximum.total_seconds(), retries.initial.total_seconds() * retries.factor ** (tries - 1)
-                )
-                await asyncio.sleep(full * (1 - retries.jitter * random.random()))
+                await asyncio.sleep(retries.pause_s(tries))
 
     def _entry(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -129,9 +128,7 @@ class Undo:
             except Exception as error:
                 if tries >= retries.max_attempts or not retries.covers(error):
                     raise
-                full = retries.initial.total_seconds() * retries.factor ** (tries - 1)
-                full = min(retries.maximum.total_seconds(), full)
-                await asyncio.sleep(full * (1 - retries.jitter * random.random()))
+                await asyncio.sleep(retries.pause_s(tries))
 
     # -- entries ------------------------------------------------------------------------------------------------
 

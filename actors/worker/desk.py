@@ -7,9 +7,10 @@ import logging
 
 import msgspec
 
-from ...store.errors import error_of
+from ...store.errors import error_of, info_of
+from ...topics import codec
 from ...topics.bus import Bus
-from ...topics.errors import CallboardError, StorageFull
+from ...topics.errors import CallboardError, PayloadTooLarge, StorageFull
 from ...topics.messages import (
     Claim,
     ClaimReply,
@@ -66,7 +67,9 @@ class Desk:
         """Hands an outcome in; returns once it is durable or known to be stale.
 
         Without a coordinator it goes to the INBOX as a command, where one will find it; while there is no room for
-        that either, it is offered again and again."""
+        that either, it is offered again and again. One that cannot be told, whatever keeps it from that, is a failure:
+        no attempt could ever hand it in."""
+        outcome = self._tellable(outcome)
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + _PATIENCE_S, _PAUSE_S
         while True:
@@ -83,6 +86,23 @@ class Desk:
                 log.debug("outcome of %s: %s", outcome.run, error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
+
+    def _tellable(self, outcome: Outcome) -> Outcome:
+        try:
+            size, limit = len(encode(outcome)), self._bus.max_payload // 2
+            if size <= limit:
+                return outcome
+            why = f"how the attempt has ended takes {size} bytes to tell, at most {limit} are possible"
+            error: Exception = PayloadTooLarge(why)
+        except Exception as cannot:  # noqa: BLE001  # it has values of the author's in it
+            error = codec.EncodeError(
+                f"how the attempt has ended cannot be told: {info_of(cannot).message}", path="$", type_name="Outcome"
+            )
+        log.error("outcome %s of run %s: %s", outcome.kind, outcome.run, error)
+        return Outcome(
+            run=outcome.run, attempt=outcome.attempt, epoch=outcome.epoch, worker=outcome.worker, kind="failed",
+            error=info_of(error),
+        )  # fmt: skip
 
     async def _leave(self, outcome: Outcome) -> OutcomeVerdict:
         command = Command(run=outcome.run, verb="outcome", outcome=outcome)

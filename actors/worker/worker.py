@@ -13,13 +13,13 @@ import msgspec
 
 from ...store.agents import AgentRegistry
 from ...store.deadletters import DeadLetters
-from ...store.errors import info_of
+from ...store.errors import info_of, trace_of
 from ...topics import crash
 from ...topics.bus import Bus
 from ...topics.client import Message
-from ...topics.errors import CallboardError, InvalidInput, InvalidMessage
+from ...topics.errors import BrokerError, CallboardError, InvalidInput, InvalidMessage
 from ...topics.ids import new_token
-from ...topics.messages import Claim, Command, Grant, RunRecord, Work
+from ...topics.messages import Claim, Command, Grant, Outcome, RunRecord, Work
 from ...topics.pull import Delivery, Puller
 from ...topics.units import nanoseconds
 from ...topics.versions import split, versioned
@@ -34,6 +34,7 @@ from .suspects import Suspects
 
 log = logging.getLogger(__name__)
 
+_TRACE_CHARS = 4000
 _LATER_S = 0.1
 _LATER_MAX_S = 2.0
 _MAX_ACK_PENDING = 20_000
@@ -288,9 +289,20 @@ class AgentWorker(Actor):
         return taken
 
     async def _ended(self, attempt: Attempt) -> bool:
-        """Executes an attempt and hands its outcome in; whether the run has taken it."""
+        """Executes an attempt and hands its outcome in; whether the run has taken it. A failure of the worker itself
+        ends the attempt too: were it handed back, it would come again for ever."""
         record = attempt.record
-        outcome = await attempt.execute()
+        try:
+            outcome = await attempt.execute()
+        except BrokerError:
+            raise
+        except Exception as error:
+            log.exception("attempt %d of run %s failed in the worker itself", record.attempt, record.id)
+            again = not isinstance(error, CallboardError) or error.retryable
+            info = msgspec.structs.replace(info_of(error), retryable=again, traceback=trace_of(error, _TRACE_CHARS))
+            outcome = Outcome(
+                run=record.id, attempt=record.attempt, epoch=record.epoch, worker=self.worker, kind="failed", error=info
+            )
         if outcome is None:
             return False
         crash.point("worker.before-hand-in", outcome.kind)

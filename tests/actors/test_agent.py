@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from callboard.actors.agent import Retry, Retryable, Terminal, agent
-from callboard.actors.coordinator.transitions import retry_delay_s
 from callboard.actors.engine import Context
 from callboard.topics.codec import DecodeError
 from callboard.topics.errors import BrokerError, CallboardError, InvalidInput, StaleFence, Unavailable
@@ -100,4 +99,4 @@ def test_which_errors_are_repeated() -> None:
 
 def test_policy_goes_over_the_wire_as_declared() -> None:
     policy = Retry(initial=timedelta(seconds=2), factor=3, maximum=timedelta(seconds=10), jitter=0).policy()
-    assert [retry_delay_s(policy, n, 0.5) for n in (1, 2, 3)] == [2, 6, 10]
+    assert [policy.delay_s(n, 0.5) for n in (1, 2, 3)] == [2, 6, 10]

@@ -34,7 +34,7 @@ from callboard.actors.coordinator.run_commands import (
     Settled,
     Wake,
 )
-from callboard.actors.coordinator.transitions import MAX_LOSSES, Decision, decide, retry_delay_s
+from callboard.actors.coordinator.transitions import MAX_LOSSES, Decision, decide
 from callboard.store.attention import parks
 from callboard.topics.messages import (
     NOTHING,
@@ -428,7 +428,7 @@ def test_owed_by_status() -> None:
 )
 def test_any_policy_gives_a_usable_delay(policy: RetryPolicy, failures: int, jitter: float) -> None:
     """A registration may say anything: the delay is a number of seconds that a datetime can take."""
-    delay = retry_delay_s(policy, failures, jitter)
+    delay = policy.delay_s(failures, jitter)
     assert 0 <= delay <= 366 * 86_400
     assert NOW + timedelta(seconds=delay) >= NOW
 
@@ -442,8 +442,8 @@ def test_backoff_stays_within_its_bounds(
 ) -> None:
     """At most `maximum`, at least the part that is not random, never shorter than the one before without jitter."""
     policy = RetryPolicy(initial=initial, factor=factor, maximum=maximum, jitter=jitter)
-    delay = retry_delay_s(policy, failures, random)
-    full = retry_delay_s(policy, failures, 0)
+    delay = policy.delay_s(failures, random)
+    full = policy.delay_s(failures, 0)
     assert full * (1 - jitter) <= delay * 1.000001
     assert delay <= full <= maximum
-    assert full <= retry_delay_s(policy, failures + 1, 0)
+    assert full <= policy.delay_s(failures + 1, 0)

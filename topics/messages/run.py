@@ -47,6 +47,9 @@ ASKING = frozenset({Status.INPUT_REQUIRED, Status.AUTH_REQUIRED})
 """Somebody has to answer before the run goes on."""
 
 
+_LONGEST_DELAY_S = 366 * 86_400.0
+
+
 class RetryPolicy(Struct, frozen=True, omit_defaults=True):
     """How failed attempts are repeated. Delays in seconds: `initial · factor^(failures-1)`, at most `maximum`."""
 
@@ -56,6 +59,17 @@ class RetryPolicy(Struct, frozen=True, omit_defaults=True):
     maximum: float = 60.0
     jitter: float = 0.1
     """The part of the delay that is random, 0 to 1."""
+
+    def delay_s(self, failures: int, jitter: float) -> float:
+        """Seconds before the attempt after the `failures`-th failure: exponential, capped, the last part random.
+
+        Of 0 to a year, whatever the policy says: it comes from a registration that anybody may have written."""
+        try:
+            full = min(self.maximum, self.initial * self.factor ** min(failures - 1, 64))
+        except OverflowError:
+            full = self.maximum
+        delay = min(full, _LONGEST_DELAY_S) * (1 - min(1.0, max(0.0, self.jitter)) * jitter)
+        return delay if delay > 0 else 0.0  # also for what is not a number
 
 
 class CancelOrder(Struct, frozen=True, omit_defaults=True):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
-from ....store.errors import info_of
+from ....store.errors import info_of, trace_of
 from ....topics.errors import CallboardError
 from ....topics.messages import ErrorInfo
 from ...agent import Terminal
@@ -52,8 +51,7 @@ class Raised(Struct, frozen=True, omit_defaults=True):
     def of(cls, error: BaseException) -> Raised:
         """What is told of an exception."""
         kind = type(error)
-        text = "".join(traceback.format_exception(error))[-_TRACE_CHARS:]
-        info = msgspec.structs.replace(info_of(error), traceback=text)
+        info = msgspec.structs.replace(info_of(error), traceback=trace_of(error, _TRACE_CHARS))
         quits = isinstance(error, SystemExit | KeyboardInterrupt)
         if isinstance(error, SystemExit | KeyboardInterrupt):
             info = msgspec.structs.replace(info, message=quitting(error))
