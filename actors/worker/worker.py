@@ -26,7 +26,7 @@ from ...topics.versions import split, versioned
 from ..actor import Actor, SignalSource, Source
 from ..agent import Agent
 from ..context import ActorContext
-from ..engine import Attempt, Lease, StepThreads, Workplace, number_branches
+from ..engine import Attempt, AttemptEnded, Lease, StepThreads, Workplace, number_branches
 from ..refusals import Refusals
 from .desk import Desk
 from .lookout import Lookout
@@ -294,7 +294,7 @@ class AgentWorker(Actor):
         record = attempt.record
         try:
             outcome = await attempt.execute()
-        except BrokerError:
+        except (BrokerError, AttemptEnded):
             raise
         except Exception as error:
             log.exception("attempt %d of run %s failed in the worker itself", record.attempt, record.id)
