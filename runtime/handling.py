@@ -12,7 +12,7 @@ from ..actors.asking import METHOD_HEADER, answer_error, answer_value
 from ..actors.errors import ActorGaveUp, HandlerFailed
 from ..actors.handler import Handler, Handlers
 from ..actors.publication import key_of
-from ..store.errors import info_of
+from ..store.errors import info_of, text_of
 from ..topics import codec, trace
 from ..topics.bus import Bus
 from ..topics.errors import BrokerError, CallboardError, NotFound, Unavailable
@@ -93,8 +93,10 @@ class Handling:
         while await envelope.partition.confirm():
             try:
                 await set_aside(self._bus, "topic", subject, stored.data, headers, error)
-            except BrokerError as problem:
+            except Exception as problem:  # noqa: BLE001  # whatever it is, nothing of this key goes before the message
                 log.warning("%s could not be set aside: %s; trying again", subject, problem)
+                if not isinstance(problem, BrokerError):
+                    error = HandlerFailed(f"a {type(error).__name__} that cannot be told: {info_of(problem).message}")
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, _RETRY_MAX_S)
             else:
@@ -151,6 +153,15 @@ async def _called(method: Callable[..., Awaitable[Any]], context: HostContext, m
     except (SystemExit, KeyboardInterrupt) as error:  # would end the event loop, and all else that this process does
         quitting = f"called sys.exit({error.code!r})" if isinstance(error, SystemExit) else "raised KeyboardInterrupt"
         raise HandlerFailed(f"the handler {quitting}") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():  # the host lets go of the message
+            raise
+        raise HandlerFailed("the handler canceled itself") from error
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise HandlerFailed(f"the handler raised {type(error).__name__}: {text_of(error)}") from error
 
 
 def _backoff(tries: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -54,3 +55,11 @@ async def bus(settings: BrokerSettings) -> AsyncIterator[Bus]:
         yield connection
     finally:
         await connection.close()
+
+
+@pytest.fixture
+def unlogged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is logged: a report of a test that has half a character in it would not reach the process that prints
+    it."""
+    for name in [one for one in logging.root.manager.loggerDict if one.startswith("callboard")]:
+        monkeypatch.setattr(logging.getLogger(name), "disabled", True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -74,13 +73,12 @@ ODD: dict[str, Callable[[], BaseException]] = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("unlogged")
+
+
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of this is logged: a report of pytest that has half a character in it reaches nobody."""
+def fresh() -> None:
     CALLS.clear()
-    monkeypatch.setattr(logging.getLogger("callboard"), "disabled", True)
-    for name in [one for one in logging.root.manager.loggerDict if one.startswith("callboard.")]:
-        monkeypatch.setattr(logging.getLogger(name), "disabled", True)
 
 
 def raises(kind: str) -> None:

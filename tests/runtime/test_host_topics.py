@@ -211,6 +211,45 @@ async def test_a_handler_that_would_end_the_process_fails_its_message_alone(
     assert "the handler" in found[0].letter.reason.message
 
 
+class Own(BaseException):
+    """No Exception."""
+
+
+@pytest.mark.usefixtures("unlogged")
+@pytest.mark.parametrize(
+    ("poison", "said"),
+    [
+        (asyncio.CancelledError(), "canceled itself"),
+        (Own("mine"), "Own: mine"),
+        (OSError("a\udcff.txt"), r"a\udcff.txt"),
+    ],
+    ids=["cancel", "own", "surrogate"],
+)
+async def test_a_message_is_never_skipped_whatever_its_handler_raises(
+    bus: Bus, hosts: Hosts, poison: BaseException, said: str
+) -> None:
+    """It is tried again, then set aside with the reason, and nothing of its key goes before that."""
+    seen: list[int] = []
+
+    class Careless(Actor):
+        name = "careless"
+        max_deliveries = 2
+
+        @on("reviews")
+        async def received(self, ctx: ActorContext, message: Review) -> None:
+            seen.append(message.n)
+            if message.n == 2:
+                raise poison
+
+    await hosts(Careless)
+    for n in (1, 2, 3):
+        await publish(bus, "reviews", Review(n=n), "a")
+    await eventually(lambda: 3 in seen)
+    assert seen == [1, 2, 2, 3]
+    (letter,) = await DeadLetters(bus).page()
+    assert said in letter.letter.reason.message
+
+
 async def test_a_dead_letter_is_replayed_to_the_actor_that_failed_alone(
     bus: Bus, hosts: Hosts, reviews: type[Reviews]
 ) -> None:
