@@ -256,7 +256,7 @@ class Submitter:
             async with asyncio.timeout(timeout_s):
                 return await watch.end()
         except TimeoutError:
-            return watch.newest()
+            return await watch.newest()
         finally:
             await watch.close()
 
@@ -322,7 +322,9 @@ class _Watch:
         if loaded is not None:
             self._take(loaded)
 
-    def newest(self) -> RunRecord:
+    async def newest(self) -> RunRecord:
+        if self._found is None:  # the time may have been too short for a single look
+            await self._load()
         if self._found is not None:
             return self._found.record
         raise self._problem or NotFound(f"there is no run {self._run}", run=self._run)

@@ -27,7 +27,7 @@ AT_ONCE = 500
 """How many are let through in one write of the gate, at most."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_scalar = msgspec.json.Decoder(str | int | bool).decode
+_scalar = msgspec.json.Decoder(str | int | float | bool).decode
 
 
 class Turn(NamedTuple):
@@ -58,13 +58,18 @@ def _key(where: str, record: RunRecord) -> str | None:
     kind, _, name = where.partition(".")
     if kind == "metadata":
         value = (record.metadata or {}).get(name)
-        return str(value) if isinstance(value, str | int) else None
+        return _text(value) if isinstance(value, str | int | float) else None
     if kind != "$" or not isinstance(record.input.json, msgspec.Raw):
         return None
     try:
-        return str(_scalar(_fields(record.input.json)[name]))
+        return _text(_scalar(_fields(record.input.json)[name]))
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _text(value: str | float) -> str:
+    """2, 2.0 and 2e0 are one number, and one key."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 # -- slots ------------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ _PUT_THREAD = (
     "metadata = iif(excluded.record IS NULL, metadata, excluded.metadata), "
     "record = coalesce(excluded.record, record)"
 )
+_PUT_SAID = "INSERT INTO said VALUES (?, ?, ?, ?) ON CONFLICT (thread, run, turn) DO UPDATE SET n = n + excluded.n"
 _PUT_ARTIFACT = "INSERT OR IGNORE INTO artifacts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_SKIPPED = "INSERT INTO skipped VALUES (?, ?, ?, ?)"
 _TRIM_SKIPPED = (
@@ -107,6 +108,8 @@ class Applier:
                 for name, one in changes.threads.items()
             ]
             await database.many(_PUT_THREAD, rows)
+        if changes.said:
+            await database.many(_PUT_SAID, [(*key, n) for key, n in changes.said.items()])
         if changes.artifacts:
             await database.many(_PUT_ARTIFACT, changes.artifacts)
         if changes.skipped:
@@ -186,6 +189,7 @@ class Applier:
             threads = await self._database.execute("SELECT id FROM threads WHERE sequence < ? LIMIT ?", (first, limit))
             await self._remove(runs)
             await self._database.many("DELETE FROM threads WHERE id = ?", threads)
+            await self._database.many("DELETE FROM said WHERE thread = ?", threads)
             await self._database.execute("DELETE FROM skipped WHERE sequence < ?", (first,))
         return len(runs) + len(threads)
 

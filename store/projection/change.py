@@ -7,6 +7,7 @@ entry with its reason: nothing that somebody publishes on these subjects can sto
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -79,6 +80,8 @@ class _Thread(Struct):
 class _ThreadMessage(Struct, gc=False):
     role: str
     content: Raw
+    run: str | None = None
+    turn: str | None = None
 
 
 _state = msgspec.json.Decoder(_State).decode
@@ -131,6 +134,8 @@ class Changes:
         self.runs: dict[str, tuple[Any, ...]] = {}
         """Rows by id, in the order of the columns of `runs`."""
         self.threads: dict[str, ThreadChange] = {}
+        self.said: Counter[tuple[str, str, str]] = Counter()
+        """How many messages of each thread were said by each run, in whose turn."""
         self.artifacts: list[tuple[Any, ...]] = []
         self.skipped: list[tuple[int, str, str, int]] = []
         self.last = after
@@ -200,7 +205,9 @@ class Changes:
         change.record, change.created, change.metadata = text, created, metadata
 
     def _message(self, message: Stored, thread: str) -> None:
-        _message(message.data)
+        found = _message(message.data)
+        if found.run is not None:
+            self.said[thread, found.run, found.turn or found.run] += 1
         self._change(message, thread).messages += 1
 
     def _change(self, message: Stored, thread: str) -> ThreadChange:

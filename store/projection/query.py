@@ -128,11 +128,14 @@ class Query:
     async def thread_artifacts(
         self, thread: str, *, name: str | None = None, after: int = 0, limit: int = 100
     ) -> list[ArtifactVersion]:
-        """What the runs of a thread have published, in the order of the log: each version with its run. A page exceeds
-        the limit by what stands in the same message as its last one."""
+        """What the runs of a thread have published, in the order of the log: each version with its run, without those
+        of runs that were rolled back, themselves or with their root. A page exceeds the limit by what stands in the
+        same message as its last one."""
         sql = (
             "SELECT artifacts.run, runs.status, artifacts.name, media_type, size, digest, stored, artifacts.sequence "
             "FROM runs JOIN artifacts ON artifacts.run = runs.id WHERE runs.thread = ? AND artifacts.sequence > ? "
+            "AND runs.status <> 'rolled_back' AND NOT EXISTS (SELECT 1 FROM runs AS roots WHERE roots.id = runs.root "
+            "AND roots.thread = runs.thread AND roots.status = 'rolled_back') "
             "AND (? IS NULL OR artifacts.name = ?) ORDER BY artifacts.sequence, artifacts.n LIMIT ?"
         )
         rows = await self._database.read(sql, (thread, after, name, name, limit))
@@ -172,7 +175,11 @@ class Query:
         return total, [SkippedRow(sequence=row[0], subject=row[1], reason=row[2], size=row[3]) for row in rows]
 
 
-_THREADS = "SELECT id, created, updated, messages, metadata, record IS NOT NULL, sequence FROM threads"
+_UNDONE = (
+    "SELECT coalesce(sum(n), 0) FROM said WHERE said.thread = threads.id AND EXISTS "
+    "(SELECT 1 FROM runs WHERE runs.id IN (said.run, said.turn) AND runs.status = 'rolled_back')"
+)
+_THREADS = f"SELECT id, created, updated, messages - ({_UNDONE}), metadata, record IS NOT NULL, sequence FROM threads"  # noqa: S608
 
 
 def _run_query(filters: RunFilter, place: tuple[int, str] | None, limit: int) -> tuple[str, list[Any]]:

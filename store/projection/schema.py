@@ -6,7 +6,7 @@ transaction as the rows. A database of another `VERSION` is emptied and built ag
 
 from __future__ import annotations
 
-VERSION = 3
+VERSION = 4
 """Written to `PRAGMA user_version`. Raise it with every change below, and with every change of what rows hold."""
 
 KEPT_SKIPPED = 10_000
@@ -19,6 +19,7 @@ CONTENT = {
     "labels": "key, value, created, run",
     "counts": "agent, status",
     "threads": "id",
+    "said": "thread, run, turn",
     "artifacts": "run, attempt, n",
     "skipped": "sequence",
 }
@@ -59,6 +60,10 @@ CREATE TABLE threads (
     metadata TEXT, record TEXT, sequence INTEGER NOT NULL
 );
 CREATE INDEX threads_by_time ON threads (created, id);
+
+CREATE TABLE said (
+    thread TEXT NOT NULL, run TEXT NOT NULL, turn TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (thread, run, turn)
+) WITHOUT ROWID;
 
 CREATE TABLE artifacts (
     run TEXT NOT NULL, attempt INTEGER NOT NULL, n INTEGER NOT NULL, name TEXT NOT NULL, media_type TEXT NOT NULL,

@@ -121,7 +121,11 @@ def test_a_release_frees_the_dispatches_up_to_it() -> None:
         ("metadata.tenant", {"metadata": {"tenant": "acme"}}, "=acme"),
         ("metadata.tenant", {"metadata": {"tenant": 7}}, "=7"),
         ("metadata.tenant", {"metadata": {"tenant": ["no"]}}, KEYLESS),
+        ("metadata.tenant", {"metadata": {"tenant": 7.0}}, "=7"),
+        ("metadata.tenant", {"metadata": {"tenant": True}}, "=True"),
         ("$.tenant", {"input": Payload(json=msgspec.Raw(b'{"tenant": "-"}'))}, "=-"),
+        ("$.tenant", {"input": Payload(json=msgspec.Raw(b'{"tenant": 1e3}'))}, "=1000"),
+        ("$.tenant", {"input": Payload(json=msgspec.Raw(b'{"tenant": true}'))}, "=True"),
         ("$.tenant", {"input": Payload(json=msgspec.Raw(b'{"other": 1}'))}, KEYLESS),
         ("$.tenant", {"input": Payload(json=msgspec.Raw(b"[1]"))}, KEYLESS),
         ("$.tenant", {"input": Payload(ref=BlobRef("sha256:0", 1, "blobs"))}, KEYLESS),
@@ -129,6 +133,14 @@ def test_a_release_frees_the_dispatches_up_to_it() -> None:
 )
 def test_where_a_key_is_found(key: str, fields: dict[str, Any], found: str) -> None:
     assert rules.key_of(Limits(concurrency=1, per_key=1, key=key), queued(**fields)) == found
+
+
+def test_numbers_with_a_part_behind_the_point_are_keys() -> None:
+    bound = Limits(concurrency=1, per_key=1, key="metadata.k")
+    keys = [rules.key_of(bound, queued(metadata={"k": number})) for number in (1.5, 1.50, -0.25, 1e300)]
+    assert KEYLESS not in keys
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
 
 
 def test_a_key_that_is_no_token_becomes_one() -> None:

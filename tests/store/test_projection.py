@@ -206,6 +206,29 @@ async def test_threads_count_their_messages(projection: Projection) -> None:
     assert row.updated_at == START + timedelta(seconds=3)
 
 
+async def test_what_a_rolled_back_run_has_left_is_not_in_its_thread(projection: Projection) -> None:
+    """Nor what its children have, whether they had ended before or not; all that others have left stays."""
+    tape, child = Tape(), "b~0000000000000001"
+    for run, fields in {"a": {}, "b": {}, child: {"parent": "b"}, "c": {}}.items():
+        tape.state(run, Status.RUNNING, thread="t", **fields)
+        tape.artifact(run, f"of {run}")
+        tape.message("t", run=run, turn="b" if run == child else None)
+    tape.message("t")
+    tape.state(child, Status.COMPLETED, thread="t", parent="b")
+    await projection.apply(tape.messages)
+    before = await projection.thread("t")
+    assert before is not None
+    assert before.messages == 5
+    assert len(await projection.thread_artifacts("t")) == 4
+    tape.state("b", Status.ROLLED_BACK, thread="t")
+    await projection.apply(tape.messages)
+    after = await projection.thread("t")
+    assert after is not None
+    assert after.messages == 3
+    assert [one.run for one in await projection.thread_artifacts("t")] == ["a", "c"]
+    assert len(await projection.artifacts("b")) == 1, "of the run itself all can be looked at"
+
+
 GARBAGE = [
     ("cb.run.a.a.state", b""),
     ("cb.run.a.a.state", b"\xff\xfe"),

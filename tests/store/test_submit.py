@@ -328,3 +328,12 @@ async def test_wait_survives_a_restart_of_the_server(nats: ServerProcess, bus: B
         assert (await waiting).terminal
     finally:
         await watcher.close()
+
+
+async def test_no_time_is_too_short_to_see_a_run_that_is_there(bus: Bus, submitter: Submitter) -> None:
+    run = new_run_id()
+    await EventLog(bus).append_state(record(run, Status.QUEUED), 0)
+    for timeout_s in (0, 1e-6):
+        assert (await submitter.wait(run, timeout_s)).id == run
+    with pytest.raises(NotFound):
+        await submitter.wait(new_run_id(), 0)

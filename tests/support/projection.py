@@ -47,8 +47,8 @@ class Tape:
         body = ThreadRecord(id=thread, created_at=START + timedelta(seconds=second), **fields)
         return self.raw(f"{self.subjects.thread}.{thread}.record", encode(body))
 
-    def message(self, thread: str) -> Stored:
-        body = ThreadMessage(role="user", content=Payload(json=Raw(b'"hello"')))
+    def message(self, thread: str, **fields: Any) -> Stored:
+        body = ThreadMessage(role="user", content=Payload(json=Raw(b'"hello"')), **fields)
         return self.raw(f"{self.subjects.thread}.{thread}.message", encode(body))
 
 
