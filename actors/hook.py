@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from ..topics.errors import CallboardError, InvalidInput
 from .agent import DEFAULT_RETRY, Retry
 
+HOOK_TIMEOUT = timedelta(minutes=5)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -64,11 +66,13 @@ class Done:
 
 @dataclass(frozen=True)
 class Hook:
-    """A registered function. `retries`: how a compensation that raises is repeated."""
+    """A registered function. `retries`: how a compensation that raises is repeated. `timeout`: how long one call of it
+    may take."""
 
     name: str
     fn: Callable[..., Any]
     retries: Retry
+    timeout: timedelta
 
 
 _hooks: dict[str, Hook] = {}
@@ -78,12 +82,20 @@ _names: dict[Callable[..., Any], str] = {}
 @overload
 def hook(fn: F, /) -> F: ...
 @overload
-def hook(*, name: str | None = None, retries: Retry = DEFAULT_RETRY) -> Callable[[F], F]: ...
-def hook(fn: F | None = None, /, *, name: str | None = None, retries: Retry = DEFAULT_RETRY) -> F | Callable[[F], F]:
+def hook(
+    *, name: str | None = None, retries: Retry = DEFAULT_RETRY, timeout: timedelta = HOOK_TIMEOUT
+) -> Callable[[F], F]: ...
+def hook(
+    fn: F | None = None, /, *, name: str | None = None, retries: Retry = DEFAULT_RETRY,
+    timeout: timedelta = HOOK_TIMEOUT,
+) -> F | Callable[[F], F]:  # fmt: skip
     """Registers a function under its name (or `name`) in this process, and gives it back unchanged.
 
-    The name stands in the log: keep it while runs that name it are under way. Raises InvalidInput when another
+    The name stands in the log: keep it while runs that name it are under way. A call that takes longer than `timeout`
+    (5 minutes by default) has failed and is not repeated: it may go on, in its thread. Raises InvalidInput when another
     function has the name already."""
+    if timeout <= timedelta(0):
+        raise InvalidInput(f"the timeout of a hook is more than 0, not {timeout}")
 
     def register(fn: F) -> F:
         title = name or getattr(fn, "__name__", "")
@@ -95,7 +107,7 @@ def hook(fn: F | None = None, /, *, name: str | None = None, retries: Retry = DE
                 f"two hooks are called {title!r}: {_where(before.fn)} and {_where(fn)}; give one another name with "
                 "@hook(name=…)"
             )
-        _hooks[title] = Hook(title, fn, retries)
+        _hooks[title] = Hook(title, fn, retries, timeout)
         _names[fn] = title
         return fn
 
@@ -116,6 +128,12 @@ def _where(fn: Callable[..., Any]) -> str:
 def hook_named(name: str) -> Hook | None:
     """The hook of that name, if this process has it."""
     return _hooks.get(name)
+
+
+def timeout_of(fn: Callable[..., Any]) -> timedelta:
+    """How long one call of a function that serves as a hook may take."""
+    found = hook_named(name_of(fn) or "")
+    return HOOK_TIMEOUT if found is None else found.timeout
 
 
 def name_of(fn: Callable[..., Any] | None) -> str | None:

@@ -29,9 +29,9 @@ from ...topics import codec, crash
 from ...topics.errors import InvalidInput
 from ...topics.messages import ErrorInfo, Payload, Ruling, RunRecord, Step
 from ..agent import Terminal
-from ..hook import DidNotHappen, Happened, Unsure, name_of
+from ..hook import DidNotHappen, Happened, Unsure, name_of, timeout_of
 from .caller import Caller
-from .errors import JournalMismatch, StepFailed
+from .errors import JournalMismatch, StepFailed, StepTimeout
 from .hold import Hold
 from .place import Places
 from .steps import Steps, failure
@@ -279,7 +279,7 @@ class EffectCalls:
                     return await ask_hook(self._call, call.name, call.reconcile, effect.key)
             except Exception as error:  # noqa: BLE001  # the author's code: whatever it raises, it has not answered
                 log.info("run %s: reconcile hook of effect %r: %s", self._record.id, call.name, error)
-                if pause is None:
+                if pause is None or isinstance(error, StepTimeout):  # it may go on, in its thread
                     return Unsure(f"its reconcile hook raised {failure(error).message}")
             await asyncio.sleep(pause)
         raise AssertionError
@@ -325,8 +325,9 @@ class EffectCalls:
 
 
 async def ask_hook(call: Caller, name: str, fn: Callable[[str], Any], key: str) -> Verdict:
-    """The verdict of a reconcile hook. Raises what it raises, and TypeError for anything else than a verdict."""
-    verdict = await call(name, fn, (key,), {})
+    """The verdict of a reconcile hook. Raises what it raises, StepTimeout, and TypeError for anything else than a
+    verdict."""
+    verdict = await call(name, fn, (key,), {}, timeout_of(fn))
     if verdict is DidNotHappen or verdict is Unsure:
         verdict = verdict()
     if isinstance(verdict, Happened | DidNotHappen | Unsure):

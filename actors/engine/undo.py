@@ -27,6 +27,7 @@ from ...topics.messages import ErrorInfo, RunRecord, Status, Step, encode
 from ..hook import DidNotHappen, Done, Happened, Hook, hook_named
 from .caller import Caller
 from .effects import ask_hook
+from .errors import StepTimeout
 from .steps import failure
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,9 @@ class Undo:
         while True:
             tries += 1
             try:
-                return await self._call(found.name, found.fn, (done,), {})
+                return await self._call(found.name, found.fn, (done,), {}, found.timeout)
+            except StepTimeout:  # it may go on, in its thread
+                raise
             except Exception as error:
                 if tries >= retries.max_attempts or not retries.covers(error):
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -388,6 +389,54 @@ async def test_worker_killed_in_a_compensation_is_followed_by_one_that_goes_on(
         told = [one for one in await all_.told(run) if isinstance(one, Step) and one.kind == "compensation"]
         assert {one.key for one in told} == {f"{run}/0:undo", f"{run}/1:undo"}
         await invariants.check(bus, [run])
+
+
+@pytest.mark.parametrize("how", ["sync", "async", "reconcile"])
+async def test_a_hook_that_hangs_does_not_keep_its_run_from_ending(
+    settings: BrokerSettings, bus: Bus, how: str
+) -> None:
+    """It is given up after its time, called once, and what is left undone is to be seen."""
+    free = threading.Event()
+
+    def hangs(effect: Any) -> None:
+        LEDGER.append("-hangs")
+        free.wait()
+
+    async def hangs_async(effect: Any) -> None:
+        LEDGER.append("-hangs")
+        await asyncio.Event().wait()
+
+    hanging = hook(name=f"hanging {how}", timeout=timedelta(seconds=0.2))(hangs if how == "sync" else hangs_async)
+    more: dict[str, Any] = {"reconcile": hanging} if how == "reconcile" else {"compensate": hanging}
+
+    def stuck_once(name: str) -> str:
+        LEDGER.append(f"+{name}")
+        if how == "reconcile":
+            free.wait()
+        return name
+
+    @agent("buyer")
+    async def buyer(ctx: Context) -> None:
+        await ctx.effect("a", line, "a", compensate=undo_line)
+        await ctx.effect("b", stuck_once, "b", **more)
+        await asyncio.Event().wait()
+
+    async with company(settings, bus, [buyer]) as all_:
+        run = await all_.submit("buyer")
+        await eventually(lambda: "+b" in LEDGER)
+        await all_.submitter.cancel(run)
+        record = await all_.ended(run)
+        free.set()
+        assert (record.status, record.left) == (Status.CANCELED, True)
+        assert LEDGER == ["+a", "+b", "-hangs", "-a id-a"]
+        found = await statuses(all_, run)
+        assert found == {"a": "compensated", "b": "unknown" if how == "reconcile" else "compensation_failed"}
+        assert [one.kind for one in await Attention(bus).items()] == ["not_undone"]
+
+
+def test_a_hook_has_time() -> None:
+    with pytest.raises(InvalidInput):
+        hook(name="none", timeout=timedelta(0))
 
 
 async def test_second_cancel_during_compensations_does_not_stop_them(settings: BrokerSettings, bus: Bus) -> None:

@@ -209,8 +209,8 @@ async def test_threads_count_their_messages(projection: Projection) -> None:
 async def test_what_a_rolled_back_run_has_left_is_not_in_its_thread(projection: Projection) -> None:
     """Nor what its children have, whether they had ended before or not; all that others have left stays."""
     tape, child = Tape(), "b~0000000000000001"
-    for run, fields in {"a": {}, "b": {}, child: {"parent": "b"}, "c": {}}.items():
-        tape.state(run, Status.RUNNING, thread="t", **fields)
+    for run in ("a", "b", child, "c"):
+        tape.state(run, Status.RUNNING, thread="t", parent="b" if run == child else None)
         tape.artifact(run, f"of {run}")
         tape.message("t", run=run, turn="b" if run == child else None)
     tape.message("t")
