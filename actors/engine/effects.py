@@ -240,10 +240,10 @@ class EffectCalls:
 
     async def _resolve(self, effect: Effect, call: Call, raised: BaseException | None = None) -> Any:
         """Finds out whether an effect happened: by what a person has said, by the hook, or by asking a person."""
-        ruling = self._ruling(effect.claim)
+        ruling, unfit = await self._ruling(effect.claim, call)
         if ruling is not None:
             return await self._decided(effect, call, ruling.happened, ruling.value, "person", raised)
-        verdict = await self._asked(effect, call)
+        verdict = Unsure(unfit) if unfit else await self._asked(effect, call)
         if isinstance(verdict, Happened):
             value = await self._blobs.payload(codec.encode(verdict.result))
             return await self._decided(effect, call, True, value, "hook", raised)
@@ -253,22 +253,29 @@ class EffectCalls:
 
     async def _told(self, effect: Effect, call: Call, verdict: Unsure) -> Any:
         """What a person has said; without it the code waits until the attempt is let go of."""
-        ruling = self._ruling(effect.claim)
+        ruling, unfit = await self._ruling(effect.claim, call)
         if ruling is not None:
             return await self._decided(effect, call, ruling.happened, ruling.value, "person", None)
         log.warning(
             "run %s: it is not known whether effect %r (%s) happened: %s",
             self._record.id, call.name, effect.at, verdict.why,
         )  # fmt: skip
-        why = text_of(verdict.why)[:_WHY_CHARS] if call.reconcile is not None else ""
+        why = unfit or (text_of(verdict.why)[:_WHY_CHARS] if call.reconcile is not None else "")
         with self._hold.for_person(msgspec.structs.replace(effect.question, why=why)):
             return await asyncio.get_running_loop().create_future()
 
-    def _ruling(self, claim: Step) -> Ruling | None:
-        for one in self._record.rulings or ():
-            if (one.at, one.attempt, one.n) == (claim.at, claim.attempt, claim.n):
-                return one
-        return None
+    async def _ruling(self, claim: Step, call: Call) -> tuple[Ruling | None, str]:
+        """What a person has said last; or why that is no answer: as the effect's result it could never be read."""
+        named = claim.at, claim.attempt, claim.n
+        given = [one for one in self._record.rulings or () if (one.at, one.attempt, one.n) == named]
+        last = given[-1] if given else None
+        if last is None or not last.happened:
+            return last, ""
+        try:
+            codec.decode(await self._blobs.value(last.value or Payload()), call.type_)
+        except codec.DecodeError as error:
+            return None, f"what was given as its result is none: {error.message}"[:_WHY_CHARS]
+        return last, ""
 
     async def _asked(self, effect: Effect, call: Call) -> Verdict:
         if call.reconcile is None:

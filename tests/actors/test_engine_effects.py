@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -673,3 +674,32 @@ async def test_a_person_is_asked_about_any_number_of_effects(settings: BrokerSet
                 await decide(all_, run, at, True, 1)
         assert result_of(await all_.ended(run)) == many
         assert len(LEDGER) == many
+
+
+async def test_a_word_that_is_no_result_is_asked_for_again(settings: BrokerSettings, bus: Bus) -> None:
+    """With the reason: had it been settled with that, the run could never go on."""
+
+    def fails() -> int:
+        LEDGER.append("+1")
+        raise ConnectionError("gone")
+
+    @agent("counts")
+    async def counts(ctx: Context) -> int:
+        return await ctx.effect("count", fails)
+
+    async with company(settings, bus, [counts]) as all_:
+        run = await all_.submit("counts")
+        for wrong in ("abc", None, [1]):
+            asked = await all_.reaches(run, Status.INPUT_REQUIRED)
+            await decide(all_, run, "count", True, wrong)
+            await eventually(partial(_asks_anew, all_, run, asked.attempt))
+            questions = (await all_.record(run)).unknown or []
+            assert ["Expected `int`" in one.why for one in questions] == [True]
+        await decide(all_, run, "count", True, 7)
+        assert result_of(await all_.ended(run)) == 7
+        assert LEDGER == ["+1"]
+
+
+async def _asks_anew(all_: Company, run: str, attempt: int) -> bool:
+    record = await all_.record(run)
+    return record.status is Status.INPUT_REQUIRED and record.attempt > attempt
