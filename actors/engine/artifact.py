@@ -36,7 +36,11 @@ async def made_artifact(
 
 def _bytes_of(content: Any) -> tuple[bytes, str]:
     if isinstance(content, str):
-        return content.encode(), "text/plain; charset=utf-8"
+        try:
+            return content.encode(), "text/plain; charset=utf-8"
+        except UnicodeEncodeError:
+            codec.encode(content)  # says where
+            raise
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content), "application/octet-stream"
     return codec.encode(content), "application/json"

@@ -223,6 +223,18 @@ async def test_metadata_of_a_child_is_carried_as_any_value(settings: BrokerSetti
         assert (await all_.record(child)).metadata == {"file": "a.txt", "every": "PT1S"}
 
 
+async def test_an_artifact_that_has_no_bytes_is_refused_as_any_value(settings: BrokerSettings, bus: Bus) -> None:
+    @agent("writes")
+    async def writes(ctx: Context) -> None:
+        await ctx.artifact("a.txt", BAD)
+
+    async with company(settings, bus, [writes]) as all_:
+        record = await all_.run("writes")
+        assert record.error is not None
+        assert record.error.code == "encode_error"
+        assert "index 13" in record.error.message
+
+
 # -- options of a step ------------------------------------------------------------------------------------------------
 
 
