@@ -96,7 +96,8 @@ class Attempt:
         self._unknown = self._hold.questions(room=self._bus.inline_limit)
         self._asked = list(self._hold.asked)
         self._hears = self._hold.hearing > 0
-        self._waits, self._wake_at = self._hold.groups(limit=self._group_limit()), self._hold.wake_at
+        self._waits = self._hold.groups(limit=self._group_limit())
+        self._wake_at = self._hold.look_at(len(self._waits))
         if self._parts is not None:
             self._parts.ended = AttemptEnded(f"attempt {self.record.attempt} of run {self.record.id} was ended: {why}")
         self._isolation.end()

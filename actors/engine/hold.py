@@ -7,14 +7,16 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from ...topics import units
 from ...topics.messages import ErrorInfo, Interrupt, UnknownEffect, encode
 
 _RECHECK_S = 0.05
 _SHORT_CHARS = 300
+LEFT_OUT = timedelta(seconds=30)
 _QUESTION_S = 0.05
 """A person takes longer than any patience: a run that needs one is let go of at once."""
 
@@ -169,7 +171,7 @@ class Hold:
 
     def groups(self, limit: int) -> list[list[str]]:
         """The groups with the suffixes of their children, at most `limit` names in all: a longer group is cut,
-        which only means that the run wakes early and waits for the rest."""
+        which only means that the run wakes early and waits for the rest. When groups are left out, see `look_at`."""
         found: list[list[str]] = []
         for group in self._groups:
             names = sorted(child.partition("~")[2] for child in group.children)[:limit]
@@ -192,10 +194,11 @@ class Hold:
             found.append(asked)
         return found
 
-    @property
-    def wake_at(self) -> datetime | None:
-        """The next moment that is waited for."""
-        return min(self._sleeps, default=None)
+    def look_at(self, groups: int) -> datetime | None:
+        """The next moment that is waited for. A run that waits for more groups of children than so many, which it can
+        tell of, looks now and then whether one of the others has ended."""
+        left_out = [units.now() + LEFT_OUT] if groups < len(self._groups) else []
+        return min([*self._sleeps, *left_out], default=None)
 
     @property
     def _active(self) -> bool:

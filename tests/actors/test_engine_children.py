@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callboard.actors.agent import Retryable, Terminal, agent
-from callboard.actors.engine import ChildFailed, Context
+from callboard.actors.engine import ChildFailed, Context, attempt, hold
 from callboard.topics.bus import Bus
 from callboard.topics.config import BrokerSettings
 from callboard.topics.errors import InvalidSubject
@@ -178,6 +178,29 @@ async def test_a_sleep_that_the_broker_cannot_count_is_refused_where_it_is_asked
         assert (await all_.reaches(run, Status.WAITING, 2)).attempt == 1
         await asyncio.sleep(0.3)
         assert (await all_.record(run)).attempt == 1
+
+
+async def test_more_children_than_a_record_can_tell_of_are_looked_at_too(
+    settings: BrokerSettings, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that ends is none of those whose end wakes the run."""
+    monkeypatch.setattr(attempt.Attempt, "_group_limit", lambda _: 2)
+    monkeypatch.setattr(hold, "LEFT_OUT", timedelta(seconds=0.3))
+
+    @agent("racer")
+    async def racer(ctx: Context) -> bool:
+        calls = {asyncio.ensure_future(ctx.call(slow_leaf, seconds)): seconds for seconds in (60, 60, 60, 0.6)}
+        done, left = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        for one in left:
+            one.cancel()
+        return [calls[one] for one in done] == [0.6]
+
+    async with company(settings, bus, [racer, slow_leaf], patience_s=0.05) as all_:
+        run = await all_.submit("racer")
+        record = await all_.reaches(run, Status.WAITING)
+        assert len(record.waits or ()) == 2
+        assert result_of(await all_.ended(run)) is True
+        await all_.submitter.cancel(run)
 
 
 async def test_sleep_beside_children_wakes_by_whatever_is_first(settings: BrokerSettings, bus: Bus) -> None:
