@@ -77,7 +77,7 @@ class Hold:
         self.at_work = 0
         """How many steps are under way."""
         self._units: set[_Unit] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._since = 0.0
 
     def working(self) -> _Working:
@@ -240,6 +240,17 @@ class Hold:
             return
         loop = asyncio.get_running_loop()
         if self._active or loop.time() < self._since + self._limit():
+            self._arm()
+        else:
+            self._timer = loop.call_soon(self._let_go)
+
+    def _let_go(self) -> None:
+        """A turn of the loop later: what a part of the code that has just ended has set going is known by now, as a
+        question that it asks."""
+        self._timer = None
+        if not self._pending:
+            return
+        if self._active:
             self._arm()
         else:
             self._suspend()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 
 from callboard.actors.engine.hold import Group, Hold
+from callboard.topics import units
+from callboard.topics.messages import NOTHING, Interrupt
 
 
 class Watch:
@@ -76,6 +79,39 @@ async def test_what_is_waited_for() -> None:
         assert watch.hold.groups(2) == [["a", "b"]]
         assert watch.hold.groups(1) == [["a"]]
         assert watch.hold.children == {"r~a", "r~b", "r~c"}
-        assert watch.hold.wake_at == soon
+        assert watch.hold.look_at(1) == soon
     assert watch.hold.groups(10) == []
-    assert watch.hold.wake_at is None
+    assert watch.hold.look_at(0) is None
+
+
+async def test_what_a_part_asks_as_it_ends_is_told() -> None:
+    """Also when the patience of the others is over in that very turn of the loop."""
+    told: list[list[str]] = []
+    hold = Hold(lambda: 0.05, lambda: told.append([one.id for one in hold.asked]))
+    loop, ends = asyncio.get_running_loop(), asyncio.Event()
+    question = Interrupt(id="q", at="0", payload=NOTHING, created_at=units.now())
+    jobs: list[asyncio.Task[None]] = []
+
+    async def waits() -> None:
+        with hold.unit(), hold.for_child(Group(), "r~1"):
+            await asyncio.Event().wait()
+
+    async def asks() -> None:
+        with hold.for_answer(question):
+            await asyncio.Event().wait()
+
+    async def part() -> None:
+        with hold.unit():
+            await ends.wait()
+        jobs.append(asyncio.create_task(asks()))
+
+    jobs += [asyncio.create_task(waits()), asyncio.create_task(part())]
+    await asyncio.sleep(0.2)
+    timer = hold._timer
+    assert isinstance(timer, asyncio.TimerHandle)
+    ends.set()
+    time.sleep(max(0.0, timer.when() - loop.time()) + 0.001)  # noqa: ASYNC251  # both are due in the next turn
+    await asyncio.sleep(0.2)
+    assert told == [["q"]]
+    for job in jobs:
+        job.cancel()
