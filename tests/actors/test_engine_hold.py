@@ -110,7 +110,7 @@ async def test_what_a_part_asks_as_it_ends_is_told() -> None:
     timer = hold._timer
     assert isinstance(timer, asyncio.TimerHandle)
     ends.set()
-    time.sleep(max(0.0, timer.when() - loop.time()) + 0.001)  # noqa: ASYNC251  # both are due in the next turn
+    time.sleep(max(0.0, timer.when() - loop.time()) + 0.001)  # both are due in the next turn
     await asyncio.sleep(0.2)
     assert told == [["q"]]
     for job in jobs:
