@@ -9,7 +9,7 @@ from typing import Any
 class Unstopped:
     """Calls a function of an author's in a thread. A `StopIteration` (from a bare `next()`, say) comes out as a
     RuntimeError, as Python itself has it in coroutines: no future takes one, and who waits for it would wait for
-    ever."""
+    ever. So does a `GeneratorExit`, which in whoever waits would be taken for its own end."""
 
     __slots__ = ("_call",)
 
@@ -21,3 +21,5 @@ class Unstopped:
             return self._call()
         except StopIteration as error:
             raise RuntimeError("the function raised StopIteration: give next() a default, or catch it") from error
+        except GeneratorExit as error:
+            raise RuntimeError("the function raised GeneratorExit") from error

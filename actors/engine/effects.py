@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -331,10 +332,26 @@ class EffectCalls:
         return future
 
 
+async def call_hook(call: Caller, name: str, fn: Callable[[Any], Any], given: Any, timeout: timedelta) -> Any:
+    """What a hook returns. Raises what it raises; RuntimeError for what is no Exception, or for its own cancellation:
+    either would end the attempt that undoes the effects, and those that follow."""
+    try:
+        return await call(name, fn, (given,), {}, timeout)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():  # the attempt is ended
+            raise
+        raise RuntimeError("the hook canceled itself") from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"the hook raised {type(error).__name__}: {text_of(error)}") from error
+
+
 async def ask_hook(call: Caller, name: str, fn: Callable[[str], Any], key: str) -> Verdict:
     """The verdict of a reconcile hook. Raises what it raises, StepTimeout, and TypeError for anything else than a
     verdict."""
-    verdict = await call(name, fn, (key,), {}, timeout_of(fn))
+    verdict = await call_hook(call, name, fn, key, timeout_of(fn))
     if verdict is DidNotHappen or verdict is Unsure:
         verdict = verdict()
     if isinstance(verdict, Happened | DidNotHappen | Unsure):

@@ -26,7 +26,7 @@ from ...topics.errors import CallboardError, StaleFence, StorageFull, Unavailabl
 from ...topics.messages import ErrorInfo, RunRecord, Status, Step, encode
 from ..hook import DidNotHappen, Done, Happened, Hook, hook_named
 from .caller import Caller
-from .effects import ask_hook
+from .effects import ask_hook, call_hook
 from .errors import StepTimeout
 from .steps import failure
 
@@ -125,7 +125,7 @@ class Undo:
         while True:
             tries += 1
             try:
-                return await self._call(found.name, found.fn, (done,), {}, found.timeout)
+                return await call_hook(self._call, found.name, found.fn, done, found.timeout)
             except StepTimeout:  # it may go on, in its thread
                 raise
             except Exception as error:

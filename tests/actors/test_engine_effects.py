@@ -435,6 +435,34 @@ async def test_a_hook_that_hangs_does_not_keep_its_run_from_ending(
         assert [one.kind for one in await Attention(bus).items()] == ["not_undone"]
 
 
+class Own(BaseException):
+    """No Exception."""
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError(), Own("mine")], ids=["cancel", "own"])
+async def test_a_hook_that_raises_no_exception_does_not_keep_its_run_from_ending(
+    settings: BrokerSettings, bus: Bus, raised: BaseException
+) -> None:
+    @hook(name=f"raises {raised!r}")
+    async def odd(effect: Done) -> None:
+        LEDGER.append("-odd")
+        raise raised
+
+    @agent("buyer")
+    async def buyer(ctx: Context) -> None:
+        await ctx.effect("a", line, "a", compensate=undo_line)
+        await ctx.effect("b", line, "b", compensate=odd)
+        await asyncio.Event().wait()
+
+    async with company(settings, bus, [buyer]) as all_:
+        run = await all_.submit("buyer")
+        await eventually(lambda: "+b" in LEDGER)
+        await all_.submitter.cancel(run)
+        record = await all_.ended(run, 5)
+        assert (record.status, record.left) == (Status.CANCELED, True)
+        assert LEDGER == ["+a", "+b", "-odd", "-a id-a"]
+
+
 def test_a_hook_has_time() -> None:
     with pytest.raises(InvalidInput):
         hook(name="none", timeout=timedelta(0))

@@ -70,6 +70,8 @@ ODD: dict[str, Callable[[], BaseException]] = {
     "circle": circle,
     "note": noted,
     "own": lambda: Own(BAD),
+    "exit": GeneratorExit,
+    "stop": StopIteration,
 }
 
 
